@@ -1,0 +1,348 @@
+//! The rule of all or nothing: several limits on one key, and several keys in one request, are
+//! charged together or not at all.
+//!
+//! This is the one place that knows it. Stores bring the states, this decides and changes them, the
+//! stores put them back. Blocks are here too, as they are what a denial leaves behind.
+//! Invariant: unless every limit of every subject allows, no state is charged.
+
+use crate::{Decision, Micros, Rules, State, Verdict};
+
+/// Does the request count, or does it only ask?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Intent {
+    /// Charge what is allowed; a denial may start a block.
+    Hit,
+    /// Answer as a hit would be answered, and change nothing.
+    Peek,
+}
+
+/// May a state take more memory?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// Yes.
+    Free,
+    /// No: what would need more is kept more coarsely instead.
+    Exhausted,
+}
+
+/// Why a request was answered as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// Allowed.
+    Ok,
+    /// A limit is used up.
+    Limited,
+    /// The key is blocked.
+    Blocked,
+    /// The cost is above what the limit ever allows.
+    CostAboveLimit,
+}
+
+/// One key at one limiter, as a store hands it over. For a peek, hand over a copy.
+#[derive(Debug)]
+pub struct Subject<'a> {
+    /// The limits.
+    pub rules: &'a Rules,
+    /// Until when the key is blocked; not in the future: it is not.
+    pub blocked_until: Micros,
+    /// One state for each limit.
+    pub states: &'a mut [State],
+    /// May the states grow?
+    pub room: Room,
+}
+
+/// What one subject says of the request. The decision describes the denying limit with the longest
+/// wait, or when all allow the one with the least remaining; ties in definition order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct Ruling {
+    /// The limit that the decision describes, from 0.
+    pub limit_index: usize,
+    /// Its decision.
+    pub decision: Decision,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl Ruling {
+    /// True when this subject allows the request.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        self.decision.verdict.is_allowed()
+    }
+
+    /// The index of the ruling that decides a request: the denial with the longest wait, or when all
+    /// allow the one with the least remaining.
+    #[must_use]
+    pub fn deciding<'a>(rulings: impl IntoIterator<Item = &'a Ruling>) -> Option<usize> {
+        let rulings = rulings.into_iter().enumerate();
+        rulings
+            .reduce(|best, other| if outweighs(&other.1.decision, &best.1.decision) { other } else { best })
+            .map(|(i, _)| i)
+    }
+}
+
+/// Decides one key's request.
+pub fn decide(subject: &mut Subject<'_>, now: Micros, cost: u32, intent: Intent) -> Ruling {
+    let ruling = subject.look(now, cost);
+    conclude(subject, ruling, ruling.is_allowed(), now, cost, intent)
+}
+
+/// Decides a request of several keys: all of them are charged, or none.
+pub fn decide_all(subjects: &mut [Subject<'_>], now: Micros, cost: u32, intent: Intent) -> Vec<Ruling> {
+    let looks: Vec<Ruling> = subjects.iter_mut().map(|subject| subject.look(now, cost)).collect();
+    let all_allow = looks.iter().all(Ruling::is_allowed);
+    let pairs = subjects.iter_mut().zip(looks);
+    pairs.map(|(subject, ruling)| conclude(subject, ruling, all_allow, now, cost, intent)).collect()
+}
+
+fn conclude(
+    subject: &mut Subject<'_>,
+    ruling: Ruling,
+    all_allow: bool,
+    now: Micros,
+    cost: u32,
+    intent: Intent,
+) -> Ruling {
+    match intent {
+        Intent::Hit if cost == 0 => ruling,
+        Intent::Hit if all_allow => subject.charge(now, cost),
+        Intent::Hit => subject.start_block(ruling, now, cost),
+        Intent::Peek => ruling,
+    }
+}
+
+impl Subject<'_> {
+    /// What every limit says as things stand, in definition order; for explanations.
+    pub fn decisions(&mut self, now: Micros, cost: u32) -> Vec<Decision> {
+        let pairs = self.rules.limits().iter().zip(self.states.iter_mut());
+        pairs
+            .map(|(limit, state)| {
+                state.settle(limit, now);
+                state.decision(limit, now, state.verdict(limit, now, cost))
+            })
+            .collect()
+    }
+
+    fn look(&mut self, now: Micros, cost: u32) -> Ruling {
+        for (limit, state) in self.rules.limits().iter().zip(self.states.iter_mut()) {
+            state.settle(limit, now);
+        }
+        let ruling = self.weigh(now, |state, limit| state.verdict(limit, now, cost));
+        if self.blocked_until > now { self.blocked(ruling, now) } else { ruling }
+    }
+
+    fn charge(&mut self, now: Micros, cost: u32) -> Ruling {
+        for (limit, state) in self.rules.limits().iter().zip(self.states.iter_mut()) {
+            match state {
+                State::SlidingLog(log) if self.room == Room::Exhausted && log.must_grow() => {
+                    log.charge_coarsely(limit, now, cost);
+                }
+                _ => state.charge(limit, now, cost),
+            }
+        }
+        self.weigh(now, |_, _| Verdict::Allow)
+    }
+
+    /// The deciding limit's decision, given each limit's verdict.
+    fn weigh(&self, now: Micros, verdict: impl Fn(&State, &crate::Limit) -> Verdict) -> Ruling {
+        let mut pairs = self.rules.limits().iter().zip(self.states.iter());
+        let decide = |(limit, state): (&crate::Limit, &State)| state.decision(limit, now, verdict(state, limit));
+        let first = pairs.next().map(decide).unwrap_or(UNLIMITED);
+        let mut best = (0, first);
+        for (index, pair) in pairs.enumerate() {
+            let decision = decide(pair);
+            if outweighs(&decision, &best.1) {
+                best = (index + 1, decision);
+            }
+        }
+        let reason = match best.1.verdict {
+            Verdict::Allow => Reason::Ok,
+            Verdict::Deny { retry_after: Some(_) } => Reason::Limited,
+            Verdict::Deny { retry_after: None } => Reason::CostAboveLimit,
+        };
+        Ruling { limit_index: best.0, decision: best.1, reason }
+    }
+
+    /// The ruling while a block lasts: it hides what the limits would say, but for a cost that
+    /// could not pass after it either.
+    fn blocked(&self, ruling: Ruling, now: Micros) -> Ruling {
+        if ruling.reason == Reason::CostAboveLimit {
+            return ruling;
+        }
+        let left = self.blocked_until.saturating_sub(now);
+        let wait = match ruling.decision.verdict {
+            Verdict::Deny { retry_after: Some(wait) } => wait.max(left),
+            _ => left,
+        };
+        let decision = Decision {
+            verdict: Verdict::Deny { retry_after: Some(wait) },
+            remaining: 0,
+            reset_after: ruling.decision.reset_after.max(left),
+            ..ruling.decision
+        };
+        Ruling { decision, reason: Reason::Blocked, ..ruling }
+    }
+
+    /// A denial starts the blocks of the limits that denied; the longest counts. A block that lasts
+    /// already is not extended, a cost above the limit starts none, nor does a sketch's guess.
+    fn start_block(&mut self, ruling: Ruling, now: Micros, cost: u32) -> Ruling {
+        if ruling.reason != Reason::Limited {
+            return ruling;
+        }
+        let pairs = self.rules.limits().iter().zip(self.states.iter());
+        let denying = pairs.filter(|(limit, state)| {
+            !matches!(state, State::Sketched(_)) && !state.verdict(limit, now, cost).is_allowed()
+        });
+        let Some(block) = denying.filter_map(|(limit, _)| limit.block()).max() else {
+            return ruling;
+        };
+        self.blocked_until = now.saturating_add(block);
+        Ruling { reason: Reason::Limited, ..self.blocked(ruling, now) }
+    }
+}
+
+/// Stands in for a limiter without limits, which cannot be made.
+const UNLIMITED: Decision =
+    Decision { verdict: Verdict::Allow, limit: u32::MAX, remaining: u32::MAX, reset_after: Micros::ZERO };
+
+/// Does `a` describe a request better than `b`? A longer wait, or less remaining.
+fn outweighs(a: &Decision, b: &Decision) -> bool {
+    let (of_a, of_b) = (a.verdict.severity(), b.verdict.severity());
+    of_a > of_b || (of_a == of_b && a.verdict.is_allowed() && a.remaining < b.remaining)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Algorithm, Limit};
+
+    struct Key {
+        rules: Rules,
+        blocked_until: Micros,
+        states: Vec<State>,
+    }
+
+    fn key(algorithm: Algorithm, limits: &[&str]) -> Key {
+        let limits: Vec<Limit> = limits.iter().map(|text| text.parse().unwrap()).collect();
+        let rules = Rules::new(algorithm, &limits).unwrap();
+        let states = rules.fresh();
+        Key { rules, blocked_until: Micros::ZERO, states }
+    }
+
+    impl Key {
+        fn request(&mut self, at_s: u64, cost: u32, intent: Intent) -> Ruling {
+            let mut copy = self.states.clone();
+            let mut subject = Subject {
+                rules: &self.rules,
+                blocked_until: self.blocked_until,
+                states: if intent == Intent::Hit { &mut self.states } else { &mut copy },
+                room: Room::Free,
+            };
+            let ruling = decide(&mut subject, Micros::from_secs(at_s), cost, intent);
+            self.blocked_until = subject.blocked_until;
+            ruling
+        }
+    }
+
+    /// `AT hit|peek COST -> REASON [retry=S] [left=N] [at=LIMIT]`
+    #[track_caller]
+    fn check(mut key: Key, script: &str) {
+        for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let intent = if words[1] == "hit" { Intent::Hit } else { Intent::Peek };
+            let ruling = key.request(words[0].parse().unwrap(), words[2].parse().unwrap(), intent);
+            let retry = match ruling.decision.verdict {
+                Verdict::Deny { retry_after: Some(wait) } => wait.get() / 1_000_000,
+                _ => 0,
+            };
+            let facts = [
+                format!("{:?}", ruling.reason).to_lowercase(),
+                format!("retry={retry}"),
+                format!("left={}", ruling.decision.remaining),
+                format!("reset={}", ruling.decision.reset_after.get() / 1_000_000),
+                format!("at={}", ruling.limit_index),
+            ];
+            for word in &words[4..] {
+                assert!(facts.iter().any(|fact| fact == word), "{line}\n   but got {facts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a5_limits_are_charged_together_or_not_at_all() {
+        check(
+            key(Algorithm::SlidingLog, &["2 per minute", "3 per hour"]),
+            "
+            0   hit 2 -> ok left=0 at=0
+            0   hit 1 -> limited retry=60 at=0
+            60  hit 2 -> limited retry=3540 left=1 at=1
+            60  hit 1 -> ok left=0 at=1
+            61  hit 1 -> limited retry=3539 at=1
+            61  hit 3 -> costabovelimit at=0",
+        );
+    }
+
+    #[test]
+    fn a5_keys_are_charged_together_or_not_at_all() {
+        let mut user = key(Algorithm::SlidingLog, &["2 per minute"]);
+        let mut ip = key(Algorithm::TokenBucket, &["3 per minute"]);
+        let mut both = |cost| {
+            let mut subjects = [&mut user, &mut ip].map(|key| Subject {
+                rules: &key.rules,
+                blocked_until: Micros::ZERO,
+                states: &mut key.states,
+                room: Room::Free,
+            });
+            let rulings = decide_all(&mut subjects, Micros::ZERO, cost, Intent::Hit);
+            let left = rulings.iter().map(|r| r.decision.remaining).collect::<Vec<_>>();
+            (Ruling::deciding(&rulings), left)
+        };
+        assert_eq!(both(2), (Some(0), vec![0, 1]));
+        assert_eq!(both(1), (Some(0), vec![0, 1]), "the user's denial leaves the address alone");
+        assert_eq!(both(2), (Some(0), vec![0, 1]));
+    }
+
+    #[test]
+    fn a10_a_denied_hit_blocks_for_exactly_its_time() {
+        check(
+            key(Algorithm::FixedWindow, &["1 per minute block 10m"]),
+            "
+            0    hit  1 -> ok left=0
+            0    peek 1 -> limited retry=60
+            0    hit  0 -> ok
+            0    hit  2 -> costabovelimit
+            0    hit  1 -> limited retry=600 left=0 reset=600
+            100  hit  1 -> blocked retry=500 left=0 reset=500
+            599  peek 1 -> blocked retry=1
+            599  hit  0 -> blocked retry=1
+            600  hit  1 -> ok left=0",
+        );
+    }
+
+    #[test]
+    fn the_longest_block_of_those_that_deny_counts() {
+        check(
+            key(Algorithm::FixedWindow, &["1 per minute block 2m", "5 per hour block 1d"]),
+            "
+            0    hit 1 -> ok
+            1    hit 1 -> limited retry=120
+            121  hit 1 -> ok",
+        );
+    }
+
+    #[test]
+    fn the_least_remaining_is_told_in_definition_order() {
+        check(
+            key(Algorithm::TokenBucket, &["5 per minute", "5 per hour", "3 per day"]),
+            "
+            0 hit 1 -> ok left=2 at=2
+            0 peek 0 -> ok left=2 at=2",
+        );
+        check(
+            key(Algorithm::TokenBucket, &["5 per minute", "5 per hour"]),
+            "
+            0 hit 1 -> ok left=4 at=0",
+        );
+    }
+}

@@ -1,0 +1,28 @@
+//! The pure heart of Tidegate: limits, decisions, and one file per algorithm.
+//!
+//! Nothing here reads a clock, draws randomness, logs, allocates a thread or touches a file or a
+//! socket: time comes in as an argument. The same code is the model for every store.
+
+pub mod all_or_nothing;
+mod bit_queue;
+mod decision;
+pub mod fixed_window;
+mod limit;
+mod meter;
+mod micros;
+mod rules;
+#[cfg(test)]
+mod scenario;
+pub mod sketch;
+pub mod sliding_log;
+pub mod sliding_window;
+mod state;
+pub mod text;
+pub mod token_bucket;
+
+pub use decision::{Decision, Status, Verdict};
+pub use limit::{Limit, LimitError, PERIOD_MAX, PERIOD_MIN, TextProblem};
+pub use meter::Meter;
+pub use micros::Micros;
+pub use rules::{Algorithm, LIMITS_MAX, Rules, RulesError};
+pub use state::State;

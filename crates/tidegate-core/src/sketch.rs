@@ -1,0 +1,175 @@
+//! The over-counting sketch: what a full table does with keys it has no place for.
+//!
+//! **Idea.** Evicting a live key would lift its limit, and refusing all new keys would lock out
+//! everybody. So keys without a place share cells, several each, by hash (a count-min sketch). A
+//! key's estimate is its smallest cell: what all the keys of that cell were admitted, hence at
+//! least what the key itself was. It may deny wrongly and never admits wrongly.
+//!
+//! **Units.** A cell counts admitted cost per aligned period and keeps this one and the one before;
+//! together they cover the last period whatever the algorithm, so that one rule serves all of
+//! them: admitted iff the estimate plus the cost fits the limit.
+//!
+//! **Example.** 5 per minute, 4 rows. A key finds 7, 2, 9 and 3 in its cells: at most 2 of those
+//! are its own, so a cost of 3 passes, and the cells become 10, 5, 12 and 6.
+//!
+//! **Weakness**: with far more keys than cells every cell is full, and new keys are denied until
+//! a period has passed or the table has a place.
+
+use crate::sliding_window;
+use crate::{Limit, Meter, Micros, Status, Verdict};
+
+/// Cells that a key has. More rows make a false denial rarer and every look-up dearer.
+pub const ROWS: usize = 4;
+
+/// The cells of one limit.
+#[derive(Clone, Debug)]
+pub struct Sketch {
+    rows: Box<[sliding_window::State]>,
+    width: usize,
+}
+
+impl Sketch {
+    /// Memory that one column takes, one cell in each row.
+    pub const COLUMN_BYTES: usize = ROWS * size_of::<sliding_window::State>();
+
+    /// A sketch with this many columns, at least one.
+    #[must_use]
+    pub fn new(width: usize) -> Sketch {
+        let width = width.max(1);
+        Sketch { rows: vec![sliding_window::State::default(); width * ROWS].into(), width }
+    }
+
+    /// Memory held.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.rows.len() * size_of::<sliding_window::State>()
+    }
+
+    /// What is known of the key with this hash, which must be uniform.
+    #[must_use]
+    pub fn estimate(&self, hash: u64, limit: &Limit, now: Micros) -> Estimate {
+        let settled = |mut cell: sliding_window::State| {
+            cell.settle(limit, now);
+            cell
+        };
+        let cells = self.cells(hash).map(|at| settled(self.rows[at]));
+        Estimate(cells.into_iter().min_by_key(sliding_window::State::total).unwrap_or_default())
+    }
+
+    /// Notes an admission.
+    pub fn add(&mut self, hash: u64, limit: &Limit, now: Micros, cost: u32) {
+        for at in self.cells(hash) {
+            self.rows[at].settle(limit, now);
+            self.rows[at].charge(limit, now, cost);
+        }
+    }
+
+    fn cells(&self, hash: u64) -> [usize; ROWS] {
+        std::array::from_fn(|row| {
+            // Each row takes other bits: the hash times a row's odd constant, its high half.
+            let mixed = hash.wrapping_mul(ROW_MULTIPLIERS[row]) >> 32;
+            // `mixed` is below 2^32, so this is below the width.
+            let column = (u128::from(mixed) * self.width as u128) >> 32;
+            row * self.width + usize::try_from(column).unwrap_or(0)
+        })
+    }
+}
+
+/// Odd numbers with many bits set and clear (digits of well-known constants).
+const ROW_MULTIPLIERS: [u64; ROWS] =
+    [0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F, 0x1656_67B1_9E37_79F9, 0xD6E8_FEB8_6659_FD93];
+
+/// The smallest cell of a key: an upper bound of what it was admitted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Estimate(sliding_window::State);
+
+impl Estimate {
+    /// True when the key was surely not admitted anything in this period and the one before.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        self.0.total() == 0
+    }
+
+    /// A burst above the count would hide in the cells' period, one below it must not be exceeded.
+    fn most(limit: &Limit) -> u64 {
+        u64::from(limit.count().min(limit.burst()))
+    }
+}
+
+impl Meter for Estimate {
+    fn settle(&mut self, limit: &Limit, now: Micros) {
+        self.0.settle(limit, now);
+    }
+
+    fn verdict(&self, limit: &Limit, now: Micros, cost: u32) -> Verdict {
+        if self.0.total() + u64::from(cost) <= Self::most(limit) {
+            return Verdict::Allow;
+        }
+        let wait = match self.0.status(limit, now).reset_after {
+            // Nothing is counted: only a cost between count and burst comes here, and then a place
+            // in the table has to become free.
+            Micros::ZERO => limit.period(),
+            wait => wait,
+        };
+        Verdict::Deny { retry_after: Some(wait) }
+    }
+
+    fn charge(&mut self, limit: &Limit, now: Micros, cost: u32) {
+        self.0.charge(limit, now, cost);
+    }
+
+    fn status(&self, limit: &Limit, now: Micros) -> Status {
+        let left = Self::most(limit).saturating_sub(self.0.total());
+        Status {
+            remaining: u32::try_from(left).unwrap_or(u32::MAX),
+            reset_after: self.0.status(limit, now).reset_after,
+        }
+    }
+
+    fn capacity(limit: &Limit) -> u32 {
+        limit.burst()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(key: u64) -> u64 {
+        (key + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+    }
+
+    #[test]
+    fn m2_over_counts_and_never_under() {
+        let limit: Limit = "5 per minute".parse().unwrap();
+        let mut sketch = Sketch::new(64);
+        let mut admitted = std::collections::HashMap::<u64, Vec<u64>>::new();
+        let mut seed = 3_u64;
+        for step in 0..200_000_u64 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (key, now) = (seed >> 40 & 511, Micros::saturating(step * 20_000));
+            let log = admitted.entry(key).or_default();
+            log.retain(|at| now.get() - at < limit.period().get());
+            if sketch.estimate(hash(key), &limit, now).verdict(&limit, now, 1).is_allowed() {
+                sketch.add(hash(key), &limit, now, 1);
+                log.push(now.get());
+            }
+            assert!(log.len() <= 5, "key {key} was admitted {} in a period", log.len());
+        }
+    }
+
+    #[test]
+    fn a_lone_key_gets_its_limit() {
+        let limit: Limit = "5 per minute".parse().unwrap();
+        let mut sketch = Sketch::new(64);
+        let allowed = (0..9).filter(|_| {
+            let pass = sketch.estimate(hash(1), &limit, Micros::ZERO).verdict(&limit, Micros::ZERO, 1).is_allowed();
+            if pass {
+                sketch.add(hash(1), &limit, Micros::ZERO, 1);
+            }
+            pass
+        });
+        assert_eq!(allowed.count(), 5);
+        assert!(sketch.estimate(hash(1), &limit, Micros::from_secs(120)).is_fresh());
+    }
+}

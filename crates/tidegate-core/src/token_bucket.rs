@@ -1,0 +1,234 @@
+//! Token bucket, kept as the time at which it will be empty (the generic cell rate algorithm).
+//!
+//! **Idea.** The bucket is a debt that drains at the limit's rate. A request of cost `c` adds
+//! `c × period / count` of draining time and passes if the debt then still fits the burst. The only
+//! thing to remember is when the debt will be gone.
+//!
+//! **Units.** Three per second is one per 333,333⅓ µs, which no integer holds, and a rounded one
+//! would be a different limit. So count and period are reduced to lowest terms and time is counted
+//! in *ticks*, of which a microsecond holds `per_micro` (the reduced count): then one unit of cost
+//! is exactly `interval` ticks (the reduced period). 3 per second: 3 ticks a microsecond, 1,000,000
+//! ticks a request. The state keeps the emptying time as whole microseconds, rounded up, together
+//! with the ticks by which that is too late and how many of those make a microsecond.
+//!
+//! **Example.** 3 per second, burst 3, three requests at 0: the debt is 3,000,000 ticks, empty at
+//! 1,000,000 µs. One more needs the debt to fall by 1,000,000 ticks: 333,333⅓ µs, told as 333,334.
+//! At 333,334 it passes, and the bucket is empty at 1,333,333⅓: stored as 1,333,334 less 2 ticks.
+//!
+//! **A changed limit** keeps the time until empty, capped at what the new burst can owe. The part
+//! of a microsecond counts in the old limit's ticks, so it is rounded up when the rate changes.
+//!
+//! **Promise** (A4): in any interval of length L at most `burst + floor(L × count / period)` pass,
+//! whatever idle gap came before. **Weakness**: a full burst and the refill after it fit into one
+//! period, so up to twice the count can pass in it. Where that matters use `sliding-log`.
+
+use crate::{Limit, Meter, Micros, Status, Verdict};
+
+/// When the bucket will be empty, exactly: `empty_at - early / per_micro` microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct State {
+    empty_at: Micros,
+    early: u32,
+    per_micro: u32,
+}
+
+impl State {
+    /// The state as two words, for stores that keep it in a table.
+    #[must_use]
+    pub fn to_words(self) -> [u64; 2] {
+        [self.empty_at.get(), u64::from(self.early) << 32 | u64::from(self.per_micro)]
+    }
+
+    /// The state from [`State::to_words`]; any words make a valid state.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
+    pub fn from_words([empty_at, rest]: [u64; 2]) -> State {
+        State { empty_at: Micros::saturating(empty_at), early: (rest >> 32) as u32, per_micro: rest as u32 }
+    }
+
+    /// The debt in ticks of this limit, at most the burst's.
+    fn debt(&self, limit: &Limit, now: Micros) -> u64 {
+        let per_micro = u64::from(limit.rate().per_micro);
+        let wait = self.empty_at.saturating_sub(now).get();
+        // Compared before multiplied: a longer wait would overflow the product, and is capped anyway.
+        if wait == 0 || per_micro == 0 {
+            return 0;
+        }
+        if wait > full(limit).div_ceil(per_micro) {
+            return full(limit);
+        }
+        let early = if self.per_micro == limit.rate().per_micro { u64::from(self.early) } else { 0 };
+        (wait * per_micro).saturating_sub(early).min(full(limit))
+    }
+
+    fn set_debt(&mut self, limit: &Limit, now: Micros, debt: u64) {
+        let per_micro = u64::from(limit.rate().per_micro).max(1);
+        let wait = debt.div_ceil(per_micro);
+        self.empty_at = now.saturating_add(Micros::saturating(wait));
+        self.early = u32::try_from(wait * per_micro - debt).unwrap_or(0);
+        self.per_micro = limit.rate().per_micro;
+    }
+}
+
+/// A full debt in ticks; below 2^52 for every limit that a limiter accepts.
+fn full(limit: &Limit) -> u64 {
+    u64::from(limit.burst()).saturating_mul(limit.rate().interval)
+}
+
+fn price(limit: &Limit, cost: u32) -> u64 {
+    u64::from(cost).saturating_mul(limit.rate().interval)
+}
+
+impl Meter for State {
+    /// Caps the debt at the burst's: after a burst was reduced, and after a clock stepped back.
+    /// A full bucket stays full, so nothing extra passes, and it drains from here on.
+    fn settle(&mut self, limit: &Limit, now: Micros) {
+        let per_micro = u64::from(limit.rate().per_micro).max(1);
+        if self.empty_at <= now {
+            *self = State::default();
+        } else if self.empty_at.saturating_sub(now).get() > full(limit).div_ceil(per_micro) {
+            self.set_debt(limit, now, full(limit));
+        }
+    }
+
+    fn verdict(&self, limit: &Limit, now: Micros, cost: u32) -> Verdict {
+        let after = self.debt(limit, now) + price(limit, cost);
+        match after.checked_sub(full(limit)) {
+            None | Some(0) => Verdict::Allow,
+            Some(over) => {
+                let wait = over.div_ceil(u64::from(limit.rate().per_micro).max(1));
+                Verdict::Deny { retry_after: Some(Micros::saturating(wait)) }
+            }
+        }
+    }
+
+    fn charge(&mut self, limit: &Limit, now: Micros, cost: u32) {
+        let debt = self.debt(limit, now) + price(limit, cost);
+        self.set_debt(limit, now, debt);
+    }
+
+    fn status(&self, limit: &Limit, now: Micros) -> Status {
+        let debt = self.debt(limit, now);
+        let left = (full(limit) - debt) / limit.rate().interval.max(1);
+        Status {
+            remaining: u32::try_from(left).unwrap_or(u32::MAX),
+            reset_after: Micros::saturating(debt.div_ceil(u64::from(limit.rate().per_micro).max(1))),
+        }
+    }
+
+    fn capacity(limit: &Limit) -> u32 {
+        limit.burst()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::State;
+    use crate::scenario::check;
+
+    #[test]
+    fn three_per_second_is_exactly_three() {
+        check::<State>(
+            "3 per second",
+            "
+            0        3 -> allow left=0 reset=1000000
+            0        1 -> deny retry=333334
+            333333   1 -> deny retry=1
+            333334   1 -> allow left=0 reset=1000000
+            666666   1 -> deny retry=1
+            666667   1 -> allow left=0
+            1000000  1 -> allow left=0 reset=1000000
+            1000000  1 -> deny retry=333334",
+        );
+    }
+
+    #[test]
+    fn a4_idling_earns_one_burst_and_no_more() {
+        check::<State>(
+            "100 per minute",
+            "
+            0          100 -> allow left=0
+            0          1   -> deny retry=600000
+            118000000  100 -> allow left=0
+            118000000  1   -> deny retry=600000",
+        );
+    }
+
+    #[test]
+    fn a4_one_per_minute_is_one() {
+        check::<State>(
+            "1 per minute",
+            "
+            0          1 -> allow left=0
+            59999999   1 -> deny retry=1
+            60000000   1 -> allow left=0
+            600000000  1 -> allow left=0
+            600000000  1 -> deny retry=60000000",
+        );
+    }
+
+    #[test]
+    fn burst_is_apart_from_the_rate() {
+        check::<State>(
+            "20 per minute burst 40",
+            "
+            0         40 -> allow left=0 limit=40
+            0         1  -> deny retry=3000000
+            3000000   1  -> allow left=0
+            63000000  20 -> allow left=0
+            63000000  41 -> deny retry=never",
+        );
+    }
+
+    #[test]
+    fn cost_zero_looks_and_never_is_never() {
+        check::<State>(
+            "2 per second",
+            "
+            0 0 -> allow left=2 reset=0
+            0 2 -> allow left=0
+            0 0 -> allow left=0 reset=1000000
+            0 3 -> deny retry=never",
+        );
+        check::<State>(
+            "0 per second",
+            "
+            0 1 -> deny retry=never left=0
+            0 0 -> allow left=0",
+        );
+    }
+
+    #[test]
+    fn t1_a_step_back_admits_nothing_and_refills_from_there() {
+        check::<State>(
+            "10 per minute",
+            "
+            600000000 10 -> allow left=0
+            1         1  -> deny retry=6000000
+            6000001   1  -> allow left=0",
+        );
+    }
+
+    #[test]
+    fn a_smaller_burst_caps_the_time_until_empty() {
+        check::<State>(
+            "100 per minute",
+            "
+            0 100 -> allow left=0 reset=60000000
+            limit 100 per minute burst 10
+            0       1 -> deny retry=600000 left=0 reset=6000000
+            600000  1 -> allow left=0",
+        );
+    }
+
+    #[test]
+    fn a_faster_rate_keeps_the_time_until_empty() {
+        check::<State>(
+            "6 per minute",
+            "
+            0 3 -> allow left=3 reset=30000000
+            limit 60 per minute
+            0 0 -> allow left=30 reset=30000000",
+        );
+    }
+}
