@@ -5,7 +5,7 @@
 //! stores put them back. Blocks are here too, as they are what a denial leaves behind.
 //! Invariant: unless every limit of every subject allows, no state is charged.
 
-use crate::{Decision, Micros, Rules, State, Verdict};
+use crate::{Decision, Limit, Meter, Micros, Rules, State, Status, Verdict};
 
 /// Does the request count, or does it only ask?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,33 +83,42 @@ impl Ruling {
 }
 
 /// Decides one key's request.
+#[inline]
 pub fn decide(subject: &mut Subject<'_>, now: Micros, cost: u32, intent: Intent) -> Ruling {
-    let ruling = subject.look(now, cost);
-    conclude(subject, ruling, ruling.is_allowed(), now, cost, intent)
+    subject.settle(now);
+    let allowed = subject.allows(now, cost);
+    subject.conclude(allowed, now, cost, intent)
+}
+
+/// The plain case of [`decide`]: a hit on one limit without a block, for a key that is not blocked.
+/// `None`: it is not plain, and `decide` has to be asked; nothing was charged.
+///
+/// It is what nearly all requests are, and free of the generality that the others need.
+#[inline]
+pub fn decide_plain<M: Meter>(state: &mut M, limit: &Limit, now: Micros, cost: u32) -> Option<Ruling> {
+    if cost == 0 || cost > M::capacity(limit) {
+        return None;
+    }
+    state.settle(limit, now);
+    let verdict = state.verdict(limit, now, cost);
+    let reason = match verdict {
+        Verdict::Allow => Reason::Ok,
+        Verdict::Deny { .. } if limit.block().is_none() => Reason::Limited,
+        Verdict::Deny { .. } => return None,
+    };
+    if verdict.is_allowed() {
+        state.charge(limit, now, cost);
+    }
+    let Status { remaining, reset_after } = state.status(limit, now);
+    let decision = Decision { verdict, limit: M::capacity(limit), remaining, reset_after };
+    Some(Ruling { limit_index: 0, decision, reason })
 }
 
 /// Decides a request of several keys: all of them are charged, or none.
 pub fn decide_all(subjects: &mut [Subject<'_>], now: Micros, cost: u32, intent: Intent) -> Vec<Ruling> {
-    let looks: Vec<Ruling> = subjects.iter_mut().map(|subject| subject.look(now, cost)).collect();
-    let all_allow = looks.iter().all(Ruling::is_allowed);
-    let pairs = subjects.iter_mut().zip(looks);
-    pairs.map(|(subject, ruling)| conclude(subject, ruling, all_allow, now, cost, intent)).collect()
-}
-
-fn conclude(
-    subject: &mut Subject<'_>,
-    ruling: Ruling,
-    all_allow: bool,
-    now: Micros,
-    cost: u32,
-    intent: Intent,
-) -> Ruling {
-    match intent {
-        Intent::Hit if cost == 0 => ruling,
-        Intent::Hit if all_allow => subject.charge(now, cost),
-        Intent::Hit => subject.start_block(ruling, now, cost),
-        Intent::Peek => ruling,
-    }
+    subjects.iter_mut().for_each(|subject| subject.settle(now));
+    let all_allow = subjects.iter().all(|subject| subject.allows(now, cost));
+    subjects.iter_mut().map(|subject| subject.conclude(all_allow, now, cost, intent)).collect()
 }
 
 impl Subject<'_> {
@@ -124,14 +133,38 @@ impl Subject<'_> {
             .collect()
     }
 
-    fn look(&mut self, now: Micros, cost: u32) -> Ruling {
+    #[inline]
+    fn settle(&mut self, now: Micros) {
         for (limit, state) in self.rules.limits().iter().zip(self.states.iter_mut()) {
             state.settle(limit, now);
         }
+    }
+
+    #[inline]
+    fn allows(&self, now: Micros, cost: u32) -> bool {
+        let mut pairs = self.rules.limits().iter().zip(self.states.iter());
+        self.blocked_until <= now && pairs.all(|(limit, state)| state.verdict(limit, now, cost).is_allowed())
+    }
+
+    /// Charges if every subject allows; otherwise says why this one does not, and starts its block.
+    #[inline]
+    fn conclude(&mut self, all_allow: bool, now: Micros, cost: u32, intent: Intent) -> Ruling {
+        match intent {
+            Intent::Hit if all_allow && cost > 0 => self.charge(now, cost),
+            Intent::Hit if !all_allow && cost > 0 => {
+                let ruling = self.look(now, cost);
+                self.start_block(ruling, now, cost)
+            }
+            _ => self.look(now, cost),
+        }
+    }
+
+    fn look(&self, now: Micros, cost: u32) -> Ruling {
         let ruling = self.weigh(now, |state, limit| state.verdict(limit, now, cost));
         if self.blocked_until > now { self.blocked(ruling, now) } else { ruling }
     }
 
+    #[inline]
     fn charge(&mut self, now: Micros, cost: u32) -> Ruling {
         for (limit, state) in self.rules.limits().iter().zip(self.states.iter_mut()) {
             match state {
@@ -145,9 +178,10 @@ impl Subject<'_> {
     }
 
     /// The deciding limit's decision, given each limit's verdict.
-    fn weigh(&self, now: Micros, verdict: impl Fn(&State, &crate::Limit) -> Verdict) -> Ruling {
+    #[inline]
+    fn weigh(&self, now: Micros, verdict: impl Fn(&State, &Limit) -> Verdict) -> Ruling {
         let mut pairs = self.rules.limits().iter().zip(self.states.iter());
-        let decide = |(limit, state): (&crate::Limit, &State)| state.decision(limit, now, verdict(state, limit));
+        let decide = |(limit, state): (&Limit, &State)| state.decision(limit, now, verdict(state, limit));
         let first = pairs.next().map(decide).unwrap_or(UNLIMITED);
         let mut best = (0, first);
         for (index, pair) in pairs.enumerate() {
@@ -215,7 +249,7 @@ fn outweighs(a: &Decision, b: &Decision) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Algorithm, Limit};
+    use crate::Algorithm;
 
     struct Key {
         rules: Rules,

@@ -18,7 +18,7 @@
 //! window and another at the start of the next put up to twice the count into one period.
 
 use crate::meter::{Step, step};
-use crate::{Limit, Meter, Micros, Status, Verdict};
+use crate::{Compact, Limit, Meter, Micros, Status, Verdict};
 
 /// A window that opens at the key's first hit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -68,31 +68,15 @@ fn window_of(at: Micros, period: Micros) -> Micros {
     Micros::saturating(at.get() - at.get() % period.get())
 }
 
-impl FirstHit {
-    /// The state as two words, for stores that keep it in a table.
-    #[must_use]
-    pub fn to_words(self) -> [u64; 2] {
+impl Compact for FirstHit {
+    #[inline]
+    fn to_words(self) -> [u64; 2] {
         self.0.to_words()
     }
 
-    /// The state from [`FirstHit::to_words`]; any words make a valid state.
-    #[must_use]
-    pub fn from_words(words: [u64; 2]) -> FirstHit {
+    #[inline]
+    fn from_words(words: [u64; 2]) -> FirstHit {
         FirstHit(Window::from_words(words))
-    }
-}
-
-impl Aligned {
-    /// The state as two words, for stores that keep it in a table.
-    #[must_use]
-    pub fn to_words(self) -> [u64; 2] {
-        self.0.to_words()
-    }
-
-    /// The state from [`Aligned::to_words`]; any words make a valid state.
-    #[must_use]
-    pub fn from_words(words: [u64; 2]) -> Aligned {
-        Aligned(Window::from_words(words))
     }
 }
 
@@ -123,10 +107,23 @@ impl Meter for FirstHit {
     }
 }
 
+impl Compact for Aligned {
+    #[inline]
+    fn to_words(self) -> [u64; 2] {
+        self.0.to_words()
+    }
+
+    #[inline]
+    fn from_words(words: [u64; 2]) -> Aligned {
+        Aligned(Window::from_words(words))
+    }
+}
+
 impl Meter for Aligned {
     fn settle(&mut self, limit: &Limit, now: Micros) {
         let period = limit.period();
         match step(self.0.start, now, period) {
+            _ if self.0.used == 0 => self.0.start = window_of(now, period),
             Step::Reanchor => self.0.start = window_of(now, period),
             Step::Onward { effective } => {
                 let current = window_of(effective, period);

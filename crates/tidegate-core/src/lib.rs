@@ -7,6 +7,7 @@ pub mod all_or_nothing;
 mod bit_queue;
 mod decision;
 pub mod fixed_window;
+mod key;
 mod limit;
 mod meter;
 mod micros;
@@ -21,8 +22,9 @@ pub mod text;
 pub mod token_bucket;
 
 pub use decision::{Decision, Status, Verdict};
+pub use key::{KEY_LEN_MAX, KeyError, check_key};
 pub use limit::{Limit, LimitError, PERIOD_MAX, PERIOD_MIN, TextProblem};
-pub use meter::Meter;
+pub use meter::{Compact, Meter};
 pub use micros::Micros;
 pub use rules::{Algorithm, LIMITS_MAX, Rules, RulesError};
 pub use state::State;

@@ -22,15 +22,31 @@ pub struct Limit {
     period: Micros,
     burst: Option<u32>,
     block: Option<Micros>,
-    reduced: Rate,
+    bucket: Bucket,
 }
 
-/// `count` per `period` in lowest terms: every `interval` microseconds' worth of ticks, of which a
-/// microsecond holds `per_micro`. See [`crate::token_bucket`] for why.
+/// The limit as a token bucket sees it, worked out once: divisions are most of a decision's cost.
+/// See [`crate::token_bucket`] for what ticks are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Rate {
+pub(crate) struct Bucket {
+    /// Ticks in a microsecond: the count, reduced. At least 1, also for a count of 0.
     pub(crate) per_micro: u32,
+    /// Ticks that a cost of 1 takes: the period, reduced.
     pub(crate) interval: u64,
+    /// Ticks that a full bucket owes.
+    pub(crate) full: u64,
+    /// Microseconds that a full bucket takes to drain, rounded up.
+    pub(crate) full_micros: u64,
+}
+
+impl Bucket {
+    fn new(count: u32, period: Micros, burst: u32) -> Bucket {
+        let common = gcd(u64::from(count), period.get()).max(1);
+        let per_micro = u32::try_from(u64::from(count) / common).unwrap_or(count).max(1);
+        let interval = period.get() / common;
+        let full = u64::from(burst).saturating_mul(interval);
+        Bucket { per_micro, interval, full, full_micros: full.div_ceil(u64::from(per_micro)) }
+    }
 }
 
 /// Longest period of a limit. A year and a day: yearly quotas fit, mistakes in units do not.
@@ -47,12 +63,7 @@ impl Limit {
         if period < PERIOD_MIN || period > PERIOD_MAX {
             return Err(LimitError::Period(period));
         }
-        let common = gcd(u64::from(count), period.get()).max(1);
-        let reduced = Rate {
-            per_micro: u32::try_from(u64::from(count) / common).unwrap_or(count),
-            interval: period.get() / common,
-        };
-        Ok(Limit { count, period, burst: None, block: None, reduced })
+        Ok(Limit { count, period, burst: None, block: None, bucket: Bucket::new(count, period, count) })
     }
 
     /// The same limit with room for `burst` at once.
@@ -63,7 +74,7 @@ impl Limit {
         if burst == 0 || self.count == 0 {
             return Err(LimitError::Burst { count: self.count, burst });
         }
-        Ok(Limit { burst: Some(burst), ..self })
+        Ok(Limit { burst: Some(burst), bucket: Bucket::new(self.count, self.period, burst), ..self })
     }
 
     /// The same limit, which blocks a key for `block` when it denies it.
@@ -110,14 +121,14 @@ impl Limit {
         self.block
     }
 
-    pub(crate) const fn rate(&self) -> Rate {
-        self.reduced
+    pub(crate) const fn bucket(&self) -> &Bucket {
+        &self.bucket
     }
 
     /// Fits a token bucket: burst × reduced period stays below 2^52, so that no product of the
     /// bucket's arithmetic leaves the integers that a double holds.
     pub(crate) fn check_bucket(&self) -> Result<(), LimitError> {
-        let full = u128::from(self.burst()) * u128::from(self.reduced.interval);
+        let full = u128::from(self.burst()) * u128::from(self.bucket.interval);
         if full <= u128::from(Micros::MAX.get()) {
             return Ok(());
         }
@@ -410,7 +421,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_in_lowest_terms() {
-        let rate = "6000 per second".parse::<Limit>().unwrap().rate();
-        assert_eq!((rate.per_micro, rate.interval), (3, 500));
+        let limit: Limit = "6000 per second".parse().unwrap();
+        assert_eq!((limit.bucket().per_micro, limit.bucket().interval), (3, 500));
     }
 }

@@ -43,7 +43,17 @@ pub trait Meter {
     }
 }
 
+/// A state of two words, for stores that keep it in a table.
+pub trait Compact: Meter + Copy {
+    /// The state as words; zeros for a fresh one.
+    fn to_words(self) -> [u64; 2];
+
+    /// The state that [`Compact::to_words`] wrote; any words make a valid state.
+    fn from_words(words: [u64; 2]) -> Self;
+}
+
 /// The verdict, with "more than there ever is" answered first.
+#[inline]
 pub(crate) fn verdict_within<M: Meter>(meter: &M, limit: &Limit, now: Micros, cost: u32) -> Verdict {
     match cost {
         0 => Verdict::Allow,

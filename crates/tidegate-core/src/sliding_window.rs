@@ -18,7 +18,7 @@
 //! traffic is printed by the tests. Where exactness matters use `sliding-log`.
 
 use crate::meter::{Step, step};
-use crate::{Limit, Meter, Micros, Status, Verdict};
+use crate::{Compact, Limit, Meter, Micros, Status, Verdict};
 
 /// This window's count and the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -29,19 +29,6 @@ pub struct State {
 }
 
 impl State {
-    /// The state as two words, for stores that keep it in a table.
-    #[must_use]
-    pub fn to_words(self) -> [u64; 2] {
-        [self.start.get(), u64::from(self.previous) << 32 | u64::from(self.current)]
-    }
-
-    /// The state from [`State::to_words`]; any words make a valid state.
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
-    pub fn from_words([start, counts]: [u64; 2]) -> State {
-        State { start: Micros::saturating(start), previous: (counts >> 32) as u32, current: counts as u32 }
-    }
-
     /// Both windows' counts: an upper bound of what any period that ends now holds.
     #[must_use]
     pub(crate) fn total(&self) -> u64 {
@@ -76,9 +63,26 @@ fn fade(count: u32, room: u32, period: Micros) -> Micros {
     period.saturating_sub(Micros::saturating(u64::try_from(still_covered).unwrap_or(u64::MAX)))
 }
 
+impl Compact for State {
+    #[inline]
+    fn to_words(self) -> [u64; 2] {
+        [self.start.get(), u64::from(self.previous) << 32 | u64::from(self.current)]
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
+    #[inline]
+    fn from_words([start, counts]: [u64; 2]) -> State {
+        State { start: Micros::saturating(start), previous: (counts >> 32) as u32, current: counts as u32 }
+    }
+}
+
 impl Meter for State {
     fn settle(&mut self, limit: &Limit, now: Micros) {
         let period = limit.period();
+        if self.total() == 0 {
+            // Nothing is counted, so there is no window to wait for either.
+            self.start = now;
+        }
         let effective = match step(self.start, now, period) {
             Step::Onward { effective } => effective,
             Step::Reanchor => {

@@ -36,6 +36,7 @@ macro_rules! each {
 impl State {
     /// The state of a key that was never seen.
     #[must_use]
+    #[inline]
     pub fn fresh(algorithm: Algorithm) -> State {
         match algorithm {
             Algorithm::TokenBucket => State::TokenBucket(Default::default()),
@@ -47,12 +48,14 @@ impl State {
     }
 
     /// See [`Meter::settle`].
+    #[inline]
     pub fn settle(&mut self, limit: &Limit, now: Micros) {
         each!(self, state => state.settle(limit, now));
     }
 
     /// See [`Meter::verdict`]; a cost that can never pass is answered too.
     #[must_use]
+    #[inline]
     pub fn verdict(&self, limit: &Limit, now: Micros, cost: u32) -> Verdict {
         match self {
             State::SlidingLog(state) => meter::verdict_within(&**state, limit, now, cost),
@@ -65,17 +68,20 @@ impl State {
     }
 
     /// See [`Meter::charge`].
+    #[inline]
     pub fn charge(&mut self, limit: &Limit, now: Micros, cost: u32) {
         each!(self, state => state.charge(limit, now, cost));
     }
 
     /// See [`Meter::status`].
     #[must_use]
+    #[inline]
     pub fn status(&self, limit: &Limit, now: Micros) -> Status {
         each!(self, state => state.status(limit, now))
     }
 
     /// The verdict with what is left, as they stand.
+    #[inline]
     pub(crate) fn decision(&self, limit: &Limit, now: Micros, verdict: Verdict) -> Decision {
         let Status { remaining, reset_after } = self.status(limit, now);
         Decision { verdict, limit: limit.burst(), remaining, reset_after }

@@ -22,7 +22,7 @@
 //! whatever idle gap came before. **Weakness**: a full burst and the refill after it fit into one
 //! period, so up to twice the count can pass in it. Where that matters use `sliding-log`.
 
-use crate::{Limit, Meter, Micros, Status, Verdict};
+use crate::{Compact, Limit, Meter, Micros, Status, Verdict};
 
 /// When the bucket will be empty, exactly: `empty_at - early / per_micro` microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -33,87 +33,81 @@ pub struct State {
 }
 
 impl State {
-    /// The state as two words, for stores that keep it in a table.
-    #[must_use]
-    pub fn to_words(self) -> [u64; 2] {
+    /// The debt in ticks of this limit, at most the burst's.
+    #[inline]
+    fn debt(&self, limit: &Limit, now: Micros) -> u64 {
+        let bucket = limit.bucket();
+        let wait = self.empty_at.saturating_sub(now).get();
+        // Compared before multiplied: a longer wait would overflow the product, and is capped anyway.
+        if wait > bucket.full_micros {
+            return bucket.full;
+        }
+        let early = if self.per_micro == bucket.per_micro { u64::from(self.early) } else { 0 };
+        (wait * u64::from(bucket.per_micro)).saturating_sub(early).min(bucket.full)
+    }
+
+    #[inline]
+    fn set_debt(&mut self, limit: &Limit, now: Micros, debt: u64) {
+        let bucket = limit.bucket();
+        // Most limits reduce to one per so many microseconds; a division is a third of the work.
+        let wait = if bucket.per_micro == 1 { debt } else { debt.div_ceil(u64::from(bucket.per_micro)) };
+        self.empty_at = now.saturating_add(Micros::saturating(wait));
+        self.early = u32::try_from(wait * u64::from(bucket.per_micro) - debt).unwrap_or(0);
+        self.per_micro = bucket.per_micro;
+    }
+}
+
+#[inline]
+fn price(limit: &Limit, cost: u32) -> u64 {
+    u64::from(cost).saturating_mul(limit.bucket().interval)
+}
+
+impl Compact for State {
+    #[inline]
+    fn to_words(self) -> [u64; 2] {
         [self.empty_at.get(), u64::from(self.early) << 32 | u64::from(self.per_micro)]
     }
 
-    /// The state from [`State::to_words`]; any words make a valid state.
-    #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
-    pub fn from_words([empty_at, rest]: [u64; 2]) -> State {
+    #[inline]
+    fn from_words([empty_at, rest]: [u64; 2]) -> State {
         State { empty_at: Micros::saturating(empty_at), early: (rest >> 32) as u32, per_micro: rest as u32 }
     }
-
-    /// The debt in ticks of this limit, at most the burst's.
-    fn debt(&self, limit: &Limit, now: Micros) -> u64 {
-        let per_micro = u64::from(limit.rate().per_micro);
-        let wait = self.empty_at.saturating_sub(now).get();
-        // Compared before multiplied: a longer wait would overflow the product, and is capped anyway.
-        if wait == 0 || per_micro == 0 {
-            return 0;
-        }
-        if wait > full(limit).div_ceil(per_micro) {
-            return full(limit);
-        }
-        let early = if self.per_micro == limit.rate().per_micro { u64::from(self.early) } else { 0 };
-        (wait * per_micro).saturating_sub(early).min(full(limit))
-    }
-
-    fn set_debt(&mut self, limit: &Limit, now: Micros, debt: u64) {
-        let per_micro = u64::from(limit.rate().per_micro).max(1);
-        let wait = debt.div_ceil(per_micro);
-        self.empty_at = now.saturating_add(Micros::saturating(wait));
-        self.early = u32::try_from(wait * per_micro - debt).unwrap_or(0);
-        self.per_micro = limit.rate().per_micro;
-    }
-}
-
-/// A full debt in ticks; below 2^52 for every limit that a limiter accepts.
-fn full(limit: &Limit) -> u64 {
-    u64::from(limit.burst()).saturating_mul(limit.rate().interval)
-}
-
-fn price(limit: &Limit, cost: u32) -> u64 {
-    u64::from(cost).saturating_mul(limit.rate().interval)
 }
 
 impl Meter for State {
     /// Caps the debt at the burst's: after a burst was reduced, and after a clock stepped back.
     /// A full bucket stays full, so nothing extra passes, and it drains from here on.
+    #[inline]
     fn settle(&mut self, limit: &Limit, now: Micros) {
-        let per_micro = u64::from(limit.rate().per_micro).max(1);
         if self.empty_at <= now {
             *self = State::default();
-        } else if self.empty_at.saturating_sub(now).get() > full(limit).div_ceil(per_micro) {
-            self.set_debt(limit, now, full(limit));
+        } else if self.empty_at.saturating_sub(now).get() > limit.bucket().full_micros {
+            self.set_debt(limit, now, limit.bucket().full);
         }
     }
 
+    #[inline]
     fn verdict(&self, limit: &Limit, now: Micros, cost: u32) -> Verdict {
-        let after = self.debt(limit, now) + price(limit, cost);
-        match after.checked_sub(full(limit)) {
-            None | Some(0) => Verdict::Allow,
-            Some(over) => {
-                let wait = over.div_ceil(u64::from(limit.rate().per_micro).max(1));
-                Verdict::Deny { retry_after: Some(Micros::saturating(wait)) }
-            }
+        let bucket = limit.bucket();
+        let after = self.debt(limit, now).saturating_add(price(limit, cost));
+        if after <= bucket.full {
+            return Verdict::Allow;
         }
+        let wait = (after - bucket.full).div_ceil(u64::from(bucket.per_micro));
+        Verdict::Deny { retry_after: Some(Micros::saturating(wait)) }
     }
 
+    #[inline]
     fn charge(&mut self, limit: &Limit, now: Micros, cost: u32) {
-        let debt = self.debt(limit, now) + price(limit, cost);
+        let debt = self.debt(limit, now).saturating_add(price(limit, cost));
         self.set_debt(limit, now, debt);
     }
 
+    #[inline]
     fn status(&self, limit: &Limit, now: Micros) -> Status {
-        let debt = self.debt(limit, now);
-        let left = (full(limit) - debt) / limit.rate().interval.max(1);
-        Status {
-            remaining: u32::try_from(left).unwrap_or(u32::MAX),
-            reset_after: Micros::saturating(debt.div_ceil(u64::from(limit.rate().per_micro).max(1))),
-        }
+        let left = (limit.bucket().full - self.debt(limit, now)) / limit.bucket().interval;
+        Status { remaining: u32::try_from(left).unwrap_or(u32::MAX), reset_after: self.empty_at.saturating_sub(now) }
     }
 
     fn capacity(limit: &Limit) -> u32 {
