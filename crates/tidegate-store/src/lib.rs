@@ -1,0 +1,16 @@
+//! Where states live. The embedded store is a table in memory with a hard budget; it decides with
+//! the core's arithmetic and holds no opinion of its own.
+
+mod bare;
+mod budget;
+mod memory;
+mod names;
+mod shard;
+mod slots;
+mod snapshot;
+mod table;
+
+pub use memory::Memory;
+pub use shard::{Counts, Shape};
+pub use snapshot::{Directory, SnapshotError};
+pub use table::{Listing, Part, PartAnswer, Table, Which, decide_all};

@@ -1,0 +1,632 @@
+//! One shard of a table: entries, their logs and names, and the sketch for those without a place.
+//!
+//! A shard is what a lock guards. It is asked in two steps, so that several shards can be asked
+//! together: *prepare* brings a key's states, *commit* puts back what the core's rule made of them.
+//! Nothing here decides; nothing here locks.
+//! Invariant: only an entry equal to a fresh key is dropped (promise M2), except when told to forget.
+
+use crate::budget::Budget;
+use crate::names::Names;
+use crate::slots::Slots;
+use tidegate_core::all_or_nothing::{self, Intent, Room, Ruling};
+use tidegate_core::sketch::Sketch;
+use tidegate_core::{Algorithm, Compact, Limit, Meter, Micros, Rules, State};
+use tidegate_core::{fixed_window, sliding_log, sliding_window, token_bucket};
+
+/// High bits of the hash that choose the shard.
+pub(crate) const SHARD_BITS: u32 = 8;
+/// Shards of a table.
+pub(crate) const SHARDS: usize = 1 << SHARD_BITS;
+
+/// What fixes the layout of a table's entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// How the limiter counts.
+    pub algorithm: Algorithm,
+    /// How many limits it has.
+    pub limits: usize,
+    /// Are key names kept?
+    pub names: bool,
+}
+
+const HASH: usize = 0;
+const BLOCKED_UNTIL: usize = 1;
+const STATES: usize = 2;
+
+impl Shape {
+    fn words_per_state(&self) -> usize {
+        if self.algorithm == Algorithm::SlidingLog { 1 } else { 2 }
+    }
+
+    fn name_word(&self) -> usize {
+        STATES + self.words_per_state() * self.limits
+    }
+
+    pub(crate) fn stride(&self) -> usize {
+        self.name_word() + usize::from(self.names)
+    }
+}
+
+/// What a shard needs to know of its surroundings for one call.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame<'a> {
+    pub(crate) shape: &'a Shape,
+    pub(crate) rules: &'a Rules,
+    pub(crate) budget: &'a Budget,
+    /// Columns of a sketch, should one be needed.
+    pub(crate) sketch_width: usize,
+    pub(crate) now: Micros,
+}
+
+/// How decisions went, since start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(C)]
+pub struct Counts {
+    /// Hits allowed, sketched ones included.
+    pub allowed: u64,
+    /// Hits denied, sketched ones included.
+    pub denied: u64,
+    /// Peeks.
+    pub peeked: u64,
+    /// Hits that the sketch allowed.
+    pub sketched_allowed: u64,
+    /// Hits that the sketch denied.
+    pub sketched_denied: u64,
+}
+
+/// In this order, what a plain decision touches lies in the lock's two cache lines.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Shard {
+    pub(crate) slots: Slots,
+    /// The newest time that decided here; a batch, whose clock was read earlier, stays behind it.
+    pub(crate) latest: Micros,
+    pub(crate) counts: Counts,
+    /// Bytes told to the budget.
+    pub(crate) accounted: usize,
+    logs: Logs,
+    names: Names,
+    sketches: Vec<Sketch>,
+    /// When all that the sketches hold will be gone.
+    sketch_until: Micros,
+    /// Where the next look for droppable entries starts.
+    hand: usize,
+    inserts_since_purge: usize,
+    scratch: Vec<State>,
+}
+
+/// Where a key stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// In this slot.
+    At(usize),
+    /// Nowhere yet, and there is room.
+    New,
+    /// Nowhere, and the sketch answers for it.
+    Sketched,
+}
+
+/// A key's states, taken out of the shard for the rule to work on.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) place: Place,
+    pub(crate) blocked_until: Micros,
+    pub(crate) states: Vec<State>,
+    pub(crate) room: Room,
+}
+
+/// Slots that are looked at for one to drop when a table is full: a bound on the work of a hit.
+const HAND_STEPS: usize = 16;
+/// What a sliding log may need for its next entry and the growth around it.
+const LOG_GROWTH: usize = 512;
+
+impl Shard {
+    /// Decides the plain case: a hit on a key with a slot, not blocked, with one limit in words.
+    /// `None`: it is not plain, and nothing was charged.
+    #[inline]
+    pub(crate) fn hit_plain(&mut self, frame: &Frame<'_>, hash: u64, cost: u32) -> Option<Ruling> {
+        let [limit] = frame.rules.limits() else {
+            return None;
+        };
+        let index = self.slots.find(hash, SHARD_BITS)?;
+        let entry = self.slots.entry_mut(index);
+        if entry[BLOCKED_UNTIL] > frame.now.get() {
+            return None;
+        }
+        let words = &mut entry[STATES..];
+        let ruling = match frame.shape.algorithm {
+            Algorithm::TokenBucket => hit_plain::<token_bucket::State>(words, limit, frame.now, cost),
+            Algorithm::FixedWindow => hit_plain::<fixed_window::FirstHit>(words, limit, frame.now, cost),
+            Algorithm::AlignedWindow => hit_plain::<fixed_window::Aligned>(words, limit, frame.now, cost),
+            Algorithm::SlidingWindow => hit_plain::<sliding_window::State>(words, limit, frame.now, cost),
+            Algorithm::SlidingLog => None,
+        }?;
+        self.latest = frame.now;
+        self.count(&ruling, Intent::Hit, Place::At(index));
+        Some(ruling)
+    }
+
+    pub(crate) fn prepare(&mut self, frame: &Frame<'_>, hash: u64, key: &[u8], cost: u32, intent: Intent) -> Prepared {
+        let mut states = std::mem::take(&mut self.scratch);
+        states.clear();
+        let counts = intent == Intent::Hit && cost > 0;
+        let mut blocked_until = Micros::ZERO;
+        let place = if let Some(index) = self.slots.find(hash, SHARD_BITS) {
+            blocked_until = Micros::saturating(self.slots.entry(index)[BLOCKED_UNTIL]);
+            self.load(frame.shape, index, intent, &mut states);
+            Place::At(index)
+        } else if self.was_sketched(frame, hash) || (counts && !self.make_place(frame, key.len())) {
+            self.ensure_sketches(frame);
+            let pairs = frame.rules.limits().iter().zip(&self.sketches);
+            states.extend(pairs.map(|(limit, sketch)| State::Sketched(sketch.estimate(hash, limit, frame.now))));
+            Place::Sketched
+        } else {
+            states.extend((0..frame.shape.limits).map(|_| State::fresh(frame.shape.algorithm)));
+            Place::New
+        };
+        let grows = frame.shape.algorithm == Algorithm::SlidingLog;
+        let room = if grows && !frame.budget.has_room_for(LOG_GROWTH) { Room::Exhausted } else { Room::Free };
+        Prepared { place, blocked_until, states, room }
+    }
+
+    /// Puts back what the rule made of the states. `charged`: the whole request was allowed and counts.
+    pub(crate) fn commit(
+        &mut self,
+        frame: &Frame<'_>,
+        hash: u64,
+        key: &[u8],
+        cost: u32,
+        prepared: Prepared,
+        charged: bool,
+    ) {
+        let Prepared { place, blocked_until, mut states, .. } = prepared;
+        match place {
+            Place::At(index) => self.save(frame.shape, index, blocked_until, &mut states),
+            Place::New if charged || blocked_until > frame.now => {
+                let index = self.insert(frame.shape, hash, key);
+                self.save(frame.shape, index, blocked_until, &mut states);
+            }
+            Place::Sketched if charged => {
+                for (sketch, limit) in self.sketches.iter_mut().zip(frame.rules.limits()) {
+                    sketch.add(hash, limit, frame.now, cost);
+                }
+                let longest = frame.rules.limits().iter().map(Limit::period).max().unwrap_or_default();
+                let until = frame.now.saturating_add(longest).saturating_add(longest);
+                self.sketch_until = self.sketch_until.max(until);
+            }
+            Place::New | Place::Sketched => {}
+        }
+        states.clear();
+        self.scratch = states;
+    }
+
+    /// Gives the states of a peek back without a change.
+    pub(crate) fn put_away(&mut self, prepared: Prepared) {
+        self.scratch = prepared.states;
+    }
+
+    #[inline]
+    pub(crate) fn count(&mut self, ruling: &Ruling, intent: Intent, place: Place) {
+        let counts = &mut self.counts;
+        match (intent, ruling.is_allowed()) {
+            (Intent::Peek, _) => counts.peeked += 1,
+            (Intent::Hit, true) => counts.allowed += 1,
+            (Intent::Hit, false) => counts.denied += 1,
+        }
+        if place == Place::Sketched && intent == Intent::Hit {
+            counts.sketched_allowed += u64::from(ruling.is_allowed());
+            counts.sketched_denied += u64::from(!ruling.is_allowed());
+        }
+    }
+
+    /// Memory held by entries, names and logs.
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.bytes() + self.names.bytes() + self.logs.bytes()
+    }
+
+    /// Memory held by the sketches, which have a part of the budget to themselves.
+    pub(crate) fn sketch_bytes(&self) -> usize {
+        self.sketches.iter().map(Sketch::heap_bytes).sum()
+    }
+
+    // ---- entries ----
+
+    fn load(&mut self, shape: &Shape, index: usize, intent: Intent, states: &mut Vec<State>) {
+        let entry = self.slots.entry(index);
+        if shape.algorithm == Algorithm::SlidingLog {
+            let words = &entry[STATES..STATES + shape.limits];
+            let logs = &mut self.logs;
+            states.extend(words.iter().map(|word| {
+                State::SlidingLog(match intent {
+                    Intent::Hit => logs.take(*word),
+                    Intent::Peek => Box::new(logs.get(*word).cloned().unwrap_or_default()),
+                })
+            }));
+        } else {
+            let pairs = entry[STATES..STATES + 2 * shape.limits].chunks_exact(2);
+            states.extend(pairs.map(|pair| from_words(shape.algorithm, [pair[0], pair[1]])));
+        }
+    }
+
+    fn save(&mut self, shape: &Shape, index: usize, blocked_until: Micros, states: &mut Vec<State>) {
+        let step = shape.words_per_state();
+        let entry = self.slots.entry_mut(index);
+        entry[BLOCKED_UNTIL] = blocked_until.get();
+        for (i, state) in states.drain(..).enumerate() {
+            let words = &mut entry[STATES + i * step..STATES + (i + 1) * step];
+            match state {
+                State::SlidingLog(log) => words[0] = self.logs.put(words[0], log),
+                state => words.copy_from_slice(&to_words(&state)),
+            }
+        }
+    }
+
+    fn insert(&mut self, shape: &Shape, hash: u64, key: &[u8]) -> usize {
+        let index = self.slots.insert(hash, SHARD_BITS);
+        if shape.names {
+            self.slots.entry_mut(index)[shape.name_word()] = self.names.add(key);
+        }
+        self.inserts_since_purge += 1;
+        index
+    }
+
+    fn remove(&mut self, shape: &Shape, index: usize) {
+        let entry = self.slots.entry(index);
+        if shape.algorithm == Algorithm::SlidingLog {
+            for word in &entry[STATES..STATES + shape.limits] {
+                self.logs.free(*word);
+            }
+        }
+        if shape.names {
+            self.names.remove(entry[shape.name_word()]);
+        }
+        self.slots.remove(index, SHARD_BITS);
+    }
+
+    /// True when the entry can be dropped without anybody noticing.
+    fn is_fresh(&self, frame: &Frame<'_>, index: usize) -> bool {
+        let entry = self.slots.entry(index);
+        if entry[BLOCKED_UNTIL] > frame.now.get() {
+            return false;
+        }
+        let limits = frame.rules.limits().iter();
+        if frame.shape.algorithm == Algorithm::SlidingLog {
+            let unused = |log: &sliding_log::State, limit| log.status(limit, frame.now).reset_after.is_zero();
+            return limits
+                .zip(&entry[STATES..])
+                .all(|(limit, word)| self.logs.get(*word).is_none_or(|log| unused(log, limit)));
+        }
+        limits.zip(entry[STATES..].chunks_exact(2)).all(|(limit, pair)| {
+            let mut state = from_words(frame.shape.algorithm, [pair[0], pair[1]]);
+            state.settle(limit, frame.now);
+            state.status(limit, frame.now).reset_after.is_zero()
+        })
+    }
+
+    // ---- room ----
+
+    /// Finds room for one more entry: free slots, then droppable ones, then growth.
+    fn make_place(&mut self, frame: &Frame<'_>, key_len: usize) -> bool {
+        if self.has_place(frame, key_len) {
+            return true;
+        }
+        // A look at the whole shard is paid for by the inserts since the last one. Keys that come
+        // again and again look fresh in between, so growing is the better answer to a first fill.
+        if self.inserts_since_purge > self.slots.capacity() {
+            self.purge(frame);
+            if self.slots.len() <= self.slots.most() / 8 * 7 && self.has_place(frame, key_len) {
+                return true;
+            }
+        }
+        if self.slots.len() >= self.slots.most() && !self.grow(frame) {
+            self.sweep(frame);
+        }
+        self.has_place(frame, key_len)
+    }
+
+    /// By a quarter, if the budget has room.
+    fn grow(&mut self, frame: &Frame<'_>) -> bool {
+        let capacity = (self.slots.capacity() + self.slots.capacity() / 4).max(16);
+        let more = Slots::bytes_for(frame.shape.stride(), capacity) - self.slots.bytes();
+        let room = frame.budget.has_room_for(more);
+        if room {
+            self.resize(frame.shape, capacity);
+        }
+        room
+    }
+
+    fn has_place(&self, frame: &Frame<'_>, key_len: usize) -> bool {
+        let name_growth = if frame.shape.names { self.names.growth_for(key_len) } else { 0 };
+        self.slots.len() < self.slots.most() && (name_growth == 0 || frame.budget.has_room_for(name_growth))
+    }
+
+    /// Looks at the next few slots and drops what can be dropped.
+    fn sweep(&mut self, frame: &Frame<'_>) {
+        for _ in 0..HAND_STEPS.min(self.slots.capacity()) {
+            if self.hand >= self.slots.capacity() {
+                self.hand = 0;
+            }
+            if !self.slots.is_vacant(self.hand) && self.is_fresh(frame, self.hand) {
+                // The gap is closed by a follower, which is looked at next.
+                self.remove(frame.shape, self.hand);
+            } else {
+                self.hand += 1;
+            }
+        }
+    }
+
+    /// Drops every entry that can be dropped.
+    pub(crate) fn purge(&mut self, frame: &Frame<'_>) {
+        self.inserts_since_purge = 0;
+        let mut index = 0;
+        while index < self.slots.capacity() {
+            if !self.slots.is_vacant(index) && self.is_fresh(frame, index) {
+                self.remove(frame.shape, index);
+            } else {
+                index += 1;
+            }
+        }
+        if self.names.wants_compaction() {
+            self.compact_names(frame.shape);
+        }
+    }
+
+    /// Purges and gives back memory that is not needed any more.
+    pub(crate) fn tend(&mut self, frame: &Frame<'_>) {
+        self.purge(frame);
+        if self.slots.len() < self.slots.most() / 2 && self.slots.capacity() > 16 {
+            let capacity = match self.slots.len() {
+                0 => 0,
+                len => Slots::capacity_for(len + len / 4).max(16),
+            };
+            self.resize(frame.shape, capacity);
+        }
+        if frame.now >= self.sketch_until {
+            self.sketches = Vec::new();
+        }
+        self.logs.shrink();
+    }
+
+    fn resize(&mut self, shape: &Shape, capacity: usize) {
+        if self.slots.stride() == shape.stride() {
+            self.slots = self.slots.resized(capacity, SHARD_BITS);
+        } else {
+            self.slots = Slots::new(shape.stride(), capacity);
+        }
+        self.hand = 0;
+    }
+
+    fn compact_names(&mut self, shape: &Shape) {
+        let mut names = Names::default();
+        let word = shape.name_word();
+        for index in 0..self.slots.capacity() {
+            if !self.slots.is_vacant(index) {
+                let reference = names.add(self.names.get(self.slots.entry(index)[word]));
+                self.slots.entry_mut(index)[word] = reference;
+            }
+        }
+        self.names = names;
+    }
+
+    // ---- sketch ----
+
+    /// A key that the sketch has admitted stays with it until the sketch has forgotten it: in a new
+    /// entry it would start afresh.
+    fn was_sketched(&self, frame: &Frame<'_>, hash: u64) -> bool {
+        frame.now < self.sketch_until
+            && self
+                .sketches
+                .iter()
+                .zip(frame.rules.limits())
+                .any(|(sketch, limit)| !sketch.estimate(hash, limit, frame.now).is_fresh())
+    }
+
+    fn ensure_sketches(&mut self, frame: &Frame<'_>) {
+        while self.sketches.len() < frame.shape.limits {
+            self.sketches.push(Sketch::new(frame.sketch_width));
+        }
+    }
+
+    // ---- people ----
+
+    /// Blocks a key, making an entry if there is none; `false` when there is no place for it.
+    pub(crate) fn block(&mut self, frame: &Frame<'_>, hash: u64, key: &[u8], until: Micros) -> bool {
+        let index = match self.slots.find(hash, SHARD_BITS) {
+            Some(index) => index,
+            None if self.make_place(frame, key.len()) => {
+                let index = self.insert(frame.shape, hash, key);
+                let mut states = (0..frame.shape.limits).map(|_| State::fresh(frame.shape.algorithm)).collect();
+                self.save(frame.shape, index, Micros::ZERO, &mut states);
+                index
+            }
+            None => return false,
+        };
+        self.slots.entry_mut(index)[BLOCKED_UNTIL] = until.get();
+        true
+    }
+
+    /// Forgets a key's history and block; was it blocked?
+    pub(crate) fn unblock(&mut self, frame: &Frame<'_>, hash: u64) -> bool {
+        let Some(index) = self.slots.find(hash, SHARD_BITS) else {
+            return false;
+        };
+        let was_blocked = self.is_blocked(frame, index);
+        self.remove(frame.shape, index);
+        was_blocked
+    }
+
+    /// Forgets all blocked keys; how many were there?
+    pub(crate) fn unblock_all(&mut self, frame: &Frame<'_>) -> u64 {
+        let (mut index, mut unblocked) = (0, 0);
+        while index < self.slots.capacity() {
+            if self.is_blocked(frame, index) {
+                self.remove(frame.shape, index);
+                unblocked += 1;
+            } else {
+                index += 1;
+            }
+        }
+        unblocked
+    }
+
+    fn is_blocked(&self, frame: &Frame<'_>, index: usize) -> bool {
+        !self.slots.is_vacant(index) && self.slots.entry(index)[BLOCKED_UNTIL] > frame.now.get()
+    }
+
+    /// Hashes and names of the live or of the blocked entries whose hash is above `after`.
+    pub(crate) fn list(&self, frame: &Frame<'_>, blocked_only: bool, after: u64) -> Vec<(u64, Vec<u8>)> {
+        let listed = |index: &usize| {
+            !self.slots.is_vacant(*index)
+                && self.slots.entry(*index)[HASH] > after
+                && if blocked_only { self.is_blocked(frame, *index) } else { !self.is_fresh(frame, *index) }
+        };
+        let entries = (0..self.slots.capacity()).filter(listed).map(|index| self.slots.entry(index));
+        entries.map(|entry| (entry[HASH], self.names.get(entry[frame.shape.name_word()]).to_vec())).collect()
+    }
+
+    // ---- snapshots ----
+
+    /// Every entry, taken apart.
+    pub(crate) fn export(&self, shape: &Shape) -> Vec<Entry> {
+        let used = (0..self.slots.capacity()).filter(|index| !self.slots.is_vacant(*index));
+        used.map(|index| {
+            let entry = self.slots.entry(index);
+            let states = if shape.algorithm == Algorithm::SlidingLog {
+                let log = |word: &u64| State::SlidingLog(Box::new(self.logs.get(*word).cloned().unwrap_or_default()));
+                entry[STATES..STATES + shape.limits].iter().map(log).collect()
+            } else {
+                let pairs = entry[STATES..STATES + 2 * shape.limits].chunks_exact(2);
+                pairs.map(|pair| from_words(shape.algorithm, [pair[0], pair[1]])).collect()
+            };
+            Entry {
+                hash: entry[HASH],
+                blocked_until: Micros::saturating(entry[BLOCKED_UNTIL]),
+                name: if shape.names { self.names.get(entry[shape.name_word()]).to_vec() } else { Vec::new() },
+                states,
+            }
+        })
+        .collect()
+    }
+
+    /// Takes an entry in, growing as needed: what was saved is not thrown away.
+    pub(crate) fn import(&mut self, shape: &Shape, mut entry: Entry) {
+        if self.slots.find(entry.hash, SHARD_BITS).is_some() {
+            return;
+        }
+        if self.slots.len() >= self.slots.most() {
+            self.resize(shape, (self.slots.capacity() + self.slots.capacity() / 4).max(16));
+        }
+        let index = self.insert(shape, entry.hash, &entry.name);
+        self.save(shape, index, entry.blocked_until, &mut entry.states);
+    }
+}
+
+/// An entry outside a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) hash: u64,
+    pub(crate) blocked_until: Micros,
+    pub(crate) name: Vec<u8>,
+    pub(crate) states: Vec<State>,
+}
+
+#[inline]
+pub(crate) fn to_words(state: &State) -> [u64; 2] {
+    match state {
+        State::TokenBucket(state) => state.to_words(),
+        State::FixedWindow(state) => state.to_words(),
+        State::AlignedWindow(state) => state.to_words(),
+        State::SlidingWindow(state) => state.to_words(),
+        // Neither is kept in words: logs have their own room, and sketched keys have no entry.
+        State::SlidingLog(_) | State::Sketched(_) => [0, 0],
+    }
+}
+
+#[inline]
+pub(crate) fn from_words(algorithm: Algorithm, words: [u64; 2]) -> State {
+    match algorithm {
+        Algorithm::TokenBucket => State::TokenBucket(token_bucket::State::from_words(words)),
+        Algorithm::FixedWindow => State::FixedWindow(fixed_window::FirstHit::from_words(words)),
+        Algorithm::AlignedWindow => State::AlignedWindow(fixed_window::Aligned::from_words(words)),
+        Algorithm::SlidingWindow => State::SlidingWindow(sliding_window::State::from_words(words)),
+        Algorithm::SlidingLog => State::fresh(Algorithm::SlidingLog),
+    }
+}
+
+#[inline]
+fn hit_plain<M: Compact>(words: &mut [u64], limit: &Limit, now: Micros, cost: u32) -> Option<Ruling> {
+    let mut state = M::from_words([words[0], words[1]]);
+    let ruling = all_or_nothing::decide_plain(&mut state, limit, now, cost)?;
+    words[..2].copy_from_slice(&state.to_words());
+    Some(ruling)
+}
+
+/// Sliding logs by number: an entry's word is a log's number plus one, or 0 for none.
+#[derive(Debug, Default)]
+struct Logs {
+    logs: Vec<Option<Box<sliding_log::State>>>,
+    vacant: Vec<u32>,
+    heap: usize,
+}
+
+impl Logs {
+    fn bytes(&self) -> usize {
+        self.logs.capacity() * size_of::<Option<Box<sliding_log::State>>>()
+            + self.vacant.capacity() * size_of::<u32>()
+            + self.heap
+    }
+
+    fn get(&self, word: u64) -> Option<&sliding_log::State> {
+        self.logs.get(usize::try_from(word).ok()?.checked_sub(1)?)?.as_deref()
+    }
+
+    /// Takes a log out; [`Logs::put`] brings it back under the same word.
+    fn take(&mut self, word: u64) -> Box<sliding_log::State> {
+        let index = usize::try_from(word).unwrap_or(0).wrapping_sub(1);
+        let log = self.logs.get_mut(index).and_then(Option::take);
+        self.heap -= log.as_ref().map_or(0, |log| footprint(log));
+        log.unwrap_or_default()
+    }
+
+    /// Stores a log under its word, or a new one; an empty log gives its word back.
+    fn put(&mut self, word: u64, log: Box<sliding_log::State>) -> u64 {
+        if *log == sliding_log::State::default() {
+            self.free(word);
+            return 0;
+        }
+        let index = match usize::try_from(word).unwrap_or(0).checked_sub(1) {
+            Some(index) => index,
+            None => self.vacant.pop().map_or_else(
+                || {
+                    self.logs.push(None);
+                    self.logs.len() - 1
+                },
+                |index| index as usize,
+            ),
+        };
+        self.heap += footprint(&log);
+        self.logs[index] = Some(log);
+        index as u64 + 1
+    }
+
+    fn free(&mut self, word: u64) {
+        let Some(index) = usize::try_from(word).unwrap_or(0).checked_sub(1) else {
+            return;
+        };
+        let log = self.logs.get_mut(index).and_then(Option::take);
+        self.heap -= log.map_or(0, |log| footprint(&log));
+        self.vacant.push(u32::try_from(index).unwrap_or(u32::MAX));
+    }
+
+    fn shrink(&mut self) {
+        if self.vacant.len() == self.logs.len() {
+            *self = Logs::default();
+        }
+    }
+}
+
+/// A log's struct, its buffer, and what the allocator adds to each.
+fn footprint(log: &sliding_log::State) -> usize {
+    const ALLOCATION: usize = 16;
+    size_of::<sliding_log::State>() + log.heap_bytes() + 2 * ALLOCATION
+}

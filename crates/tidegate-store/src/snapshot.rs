@@ -1,0 +1,342 @@
+//! The store on disk: one file that is either whole or not there.
+//!
+//! It is written beside the old one, synced, and renamed over it, so that a crash at any instant
+//! leaves the old or the new one. A checksum over all bytes finds what a disk made of it; a file that
+//! does not add up is an error for people to look at, never an empty store.
+//!
+//! Layout, little-endian: magic, seed, time taken, number of tables; per table its name, shape, flag
+//! and entries, each announced by a 1 and the last followed by a 0; the CRC-32 of all that.
+
+use crate::shard::{Entry, SHARDS, Shape, from_words, to_words};
+use crate::{Memory, Table};
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::{error, fmt};
+use tidegate_core::{Algorithm, KEY_LEN_MAX, LIMITS_MAX, Micros, State, sliding_log};
+
+const MAGIC: [u8; 8] = *b"TIDEGAT1";
+const FILE: &str = "snapshot";
+const NEW_FILE: &str = "snapshot.new";
+const LOCK_FILE: &str = "lock";
+/// Longest encoded log we believe: 4 billion entries do not fit, a damaged length is found early.
+const LOG_LEN_MAX: usize = 1 << 30;
+const NAME_LEN_MAX: usize = 1 << 10;
+
+/// A directory with a store's snapshot, held by this process alone.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// Locked while it is open; the operating system lets go of it even after kill -9.
+    _lock: File,
+}
+
+/// Why a directory cannot be used, or a snapshot not read or written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// The operating system refused.
+    Io {
+        /// What was tried, such as "write".
+        doing: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// Another process has the directory.
+    InUse(PathBuf),
+    /// The file is not what was written.
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// Up to which byte it was read.
+        at: u64,
+        /// What does not fit.
+        what: &'static str,
+    },
+}
+
+impl error::Error for SnapshotError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            SnapshotError::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SnapshotError::Io { doing, path, source } => {
+                write!(f, "cannot {doing} {}: {source}; check the path, its owner and the free space", path.display())
+            }
+            SnapshotError::InUse(path) => {
+                write!(f, "another process holds {}; stop it, or give this one a path of its own", path.display())
+            }
+            SnapshotError::Damaged { path, at, what } => write!(
+                f,
+                "{} is damaged ({what} at byte {at}); restore it from a copy, or move it away to start with empty counters",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl Directory {
+    /// Opens the directory, making it if need be, for this process alone.
+    ///
+    /// # Errors
+    /// When it cannot be made or written, or another process holds it.
+    pub fn open(path: &Path) -> Result<Directory, SnapshotError> {
+        fs::create_dir_all(path).map_err(io_error("create", path))?;
+        let lock_path = path.join(LOCK_FILE);
+        let lock = File::create(&lock_path).map_err(io_error("create", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Directory { path: path.to_owned(), _lock: lock }),
+            Err(fs::TryLockError::WouldBlock) => Err(SnapshotError::InUse(path.to_owned())),
+            Err(fs::TryLockError::Error(source)) => Err(io_error("lock", &lock_path)(source)),
+        }
+    }
+
+    /// Writes the whole store. What is decided meanwhile is in it or not, key by key.
+    ///
+    /// # Errors
+    /// When a file cannot be written; the old snapshot is then still there.
+    pub fn save(&self, store: &Memory, now: Micros) -> Result<(), SnapshotError> {
+        let (new, final_path) = (self.path.join(NEW_FILE), self.path.join(FILE));
+        let file = File::create(&new).map_err(io_error("create", &new))?;
+        let write = || -> io::Result<()> {
+            let mut out = Summed::new(BufWriter::with_capacity(1 << 16, &file));
+            write_store(&mut out, store, now)?;
+            let sum = out.crc.finalize();
+            out.inner.write_all(&sum.to_le_bytes())?;
+            out.inner.flush()?;
+            file.sync_all()
+        };
+        write().map_err(io_error("write", &new))?;
+        fs::rename(&new, &final_path).map_err(io_error("rename to", &final_path))?;
+        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(io_error("sync", &self.path))
+    }
+
+    /// The store that was saved here, and when; `None`: nothing was.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is damaged.
+    pub fn load(&self, max_bytes: usize) -> Result<Option<(Memory, Micros)>, SnapshotError> {
+        let path = self.path.join(FILE);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error("open", &path)(error)),
+        };
+        let damaged = |at, what| SnapshotError::Damaged { path: path.clone(), at, what };
+        let len = file.metadata().map_err(io_error("open", &path))?.len();
+        let Some(body) = len.checked_sub(4) else {
+            return Err(damaged(len, "it ends too early"));
+        };
+        // The sum first: what is parsed afterwards is what was written.
+        let mut summed = Summed::new(BufReader::with_capacity(1 << 16, &file));
+        let mut sum = [0; 4];
+        io::copy(&mut summed.by_ref().take(body), &mut io::sink()).map_err(io_error("read", &path))?;
+        summed.inner.read_exact(&mut sum).map_err(io_error("read", &path))?;
+        if summed.crc.finalize() != u32::from_le_bytes(sum) {
+            return Err(damaged(body, "the checksum differs"));
+        }
+        let again = File::open(&path).map_err(io_error("open", &path))?;
+        let mut input = Summed::new(BufReader::with_capacity(1 << 16, again.take(body)));
+        match read_store(&mut input, max_bytes) {
+            Ok(store) if input.at == body => Ok(Some(store)),
+            Ok(_) => Err(damaged(input.at, "something follows the end")),
+            Err(Fault::Format(what)) => Err(damaged(input.at, what)),
+            Err(Fault::Io(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+                Err(damaged(input.at, "it ends too early"))
+            }
+            Err(Fault::Io(error)) => Err(io_error("read", &path)(error)),
+        }
+    }
+}
+
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SnapshotError {
+    let path = path.to_owned();
+    move |source| SnapshotError::Io { doing, path, source }
+}
+
+// ---- writing ----
+
+fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> io::Result<()> {
+    let tables = store.tables();
+    out.write_all(&MAGIC)?;
+    out.write_all(&store.seed().to_le_bytes())?;
+    out.write_all(&now.get().to_le_bytes())?;
+    out.write_all(&u32::try_from(tables.len()).unwrap_or(u32::MAX).to_le_bytes())?;
+    let mut log = Vec::new();
+    for (name, table) in tables {
+        let shape = table.shape();
+        write_bytes(out, name.as_bytes())?;
+        let limits = u8::try_from(shape.limits).unwrap_or(u8::MAX);
+        let flags = [u8::from(shape.names), u8::from(table.is_disabled())];
+        out.write_all(&[algorithm_code(shape.algorithm), limits, flags[0], flags[1]])?;
+        for entry in (0..SHARDS).flat_map(|index| table.export(index)) {
+            out.write_all(&[1])?;
+            write_entry(out, &entry, &mut log)?;
+        }
+        out.write_all(&[0])?;
+    }
+    Ok(())
+}
+
+fn write_entry(out: &mut impl Write, entry: &Entry, log: &mut Vec<u8>) -> io::Result<()> {
+    out.write_all(&entry.hash.to_le_bytes())?;
+    out.write_all(&entry.blocked_until.get().to_le_bytes())?;
+    write_bytes(out, &entry.name)?;
+    for state in &entry.states {
+        if let State::SlidingLog(state) = state {
+            log.clear();
+            state.encode(log);
+            write_bytes(out, log)?;
+        } else {
+            for word in to_words(state) {
+                out.write_all(&word.to_le_bytes())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_bytes(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    out.write_all(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes())?;
+    out.write_all(bytes)
+}
+
+// ---- reading ----
+
+enum Fault {
+    Io(io::Error),
+    Format(&'static str),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        Fault::Io(error)
+    }
+}
+
+fn read_store(input: &mut impl Read, max_bytes: usize) -> Result<(Memory, Micros), Fault> {
+    if array::<8>(input)? != MAGIC {
+        return Err(Fault::Format("it is no snapshot of this version"));
+    }
+    let seed = u64::from_le_bytes(array(input)?);
+    let taken_at = micros(input)?;
+    let tables = u32::from_le_bytes(array(input)?);
+    let store = Memory::new(max_bytes, Some(seed));
+    for _ in 0..tables {
+        let name = String::from_utf8(bytes(input, NAME_LEN_MAX)?).map_err(|_| Fault::Format("a name is no text"))?;
+        let [algorithm, limits, names, disabled] = array(input)?;
+        let algorithm = algorithm_of(algorithm).ok_or(Fault::Format("an unknown algorithm"))?;
+        let limits = usize::from(limits);
+        if !(1..=LIMITS_MAX).contains(&limits) {
+            return Err(Fault::Format("a number of limits out of bounds"));
+        }
+        let shape = Shape { algorithm, limits, names: names != 0 };
+        let table = store.table(&name, shape);
+        table.set_disabled(disabled != 0);
+        read_entries(input, &table, &shape)?;
+    }
+    Ok((store, taken_at))
+}
+
+fn read_entries(input: &mut impl Read, table: &Table, shape: &Shape) -> Result<(), Fault> {
+    while array::<1>(input)? != [0] {
+        let hash = u64::from_le_bytes(array(input)?);
+        if hash == 0 {
+            return Err(Fault::Format("an entry without a hash"));
+        }
+        let blocked_until = micros(input)?;
+        let name = bytes(input, KEY_LEN_MAX)?;
+        let mut states = Vec::with_capacity(shape.limits);
+        for _ in 0..shape.limits {
+            states.push(read_state(input, shape.algorithm)?);
+        }
+        table.import(Entry { hash, blocked_until, name, states });
+    }
+    Ok(())
+}
+
+fn read_state(input: &mut impl Read, algorithm: Algorithm) -> Result<State, Fault> {
+    if algorithm == Algorithm::SlidingLog {
+        let log = sliding_log::State::decode(&bytes(input, LOG_LEN_MAX)?);
+        return Ok(State::SlidingLog(Box::new(log.ok_or(Fault::Format("a log that does not add up"))?)));
+    }
+    Ok(from_words(algorithm, [u64::from_le_bytes(array(input)?), u64::from_le_bytes(array(input)?)]))
+}
+
+fn array<const N: usize>(input: &mut impl Read) -> Result<[u8; N], Fault> {
+    let mut array = [0; N];
+    input.read_exact(&mut array)?;
+    Ok(array)
+}
+
+fn micros(input: &mut impl Read) -> Result<Micros, Fault> {
+    Micros::new(u64::from_le_bytes(array(input)?)).ok_or(Fault::Format("a time out of bounds"))
+}
+
+fn bytes(input: &mut impl Read, most: usize) -> Result<Vec<u8>, Fault> {
+    let len = u32::from_le_bytes(array(input)?) as usize;
+    if len > most {
+        return Err(Fault::Format("a length out of bounds"));
+    }
+    let mut bytes = vec![0; len];
+    input.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Numbers for the file; they never change their meaning.
+fn algorithm_code(algorithm: Algorithm) -> u8 {
+    match algorithm {
+        Algorithm::TokenBucket => 1,
+        Algorithm::FixedWindow => 2,
+        Algorithm::AlignedWindow => 3,
+        Algorithm::SlidingLog => 4,
+        Algorithm::SlidingWindow => 5,
+    }
+}
+
+fn algorithm_of(code: u8) -> Option<Algorithm> {
+    Algorithm::ALL.into_iter().find(|algorithm| algorithm_code(*algorithm) == code)
+}
+
+/// Counts and sums what passes through.
+struct Summed<T> {
+    inner: T,
+    crc: crc32fast::Hasher,
+    at: u64,
+}
+
+impl<T> Summed<T> {
+    fn new(inner: T) -> Summed<T> {
+        Summed { inner, crc: crc32fast::Hasher::new(), at: 0 }
+    }
+}
+
+impl<T: Write> Write for Summed<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.crc.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<T: Read> Read for Summed<T> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(bytes)?;
+        self.crc.update(&bytes[..read]);
+        self.at += read as u64;
+        Ok(read)
+    }
+}

@@ -1,0 +1,444 @@
+//! A limiter's table: shards behind locks, one key or many at a time.
+//!
+//! Locks are held for arithmetic only. The clock is read inside (promise T2). A request of
+//! several keys locks its shards in one global order, so that two such requests cannot wait for each
+//! other. Keys are known by a seeded 64-bit hash; names are kept only to be listed.
+
+use crate::bare::{Guard, Lock, prefetch};
+use crate::budget::Budget;
+use crate::shard::{Counts, Entry, Frame, Place, Prepared, SHARD_BITS, SHARDS, Shape, Shard};
+use crate::slots::{LINE_BYTES, Slots};
+use foldhash::quality::SeedableRandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use tidegate_core::all_or_nothing::{self, Intent, Ruling, Subject};
+use tidegate_core::{Decision, Micros, Rules};
+
+/// The states of one limiter's keys.
+#[derive(Debug)]
+pub struct Table {
+    shape: Shape,
+    hasher: SeedableRandomState,
+    budget: Arc<Budget>,
+    sketch_width: Arc<AtomicUsize>,
+    disabled: AtomicBool,
+    cells: Box<[Cell]>,
+}
+
+/// A shard with its lock, alone on its cache lines so that neighbours do not slow each other.
+#[repr(C, align(128))]
+#[derive(Debug, Default)]
+struct Cell {
+    /// Where the shard's slots lie: a hint for prefetching, read without the lock.
+    slots_at: AtomicUsize,
+    capacity: AtomicUsize,
+    shard: Lock<Shard>,
+}
+
+/// One key of a request of several.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// The limiter's table. Parts of one request have distinct tables.
+    pub table: &'a Table,
+    /// Its rules.
+    pub rules: &'a Rules,
+    /// Whom.
+    pub key: &'a [u8],
+}
+
+/// What one part of a request was told, in full.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartAnswer {
+    /// What it says of the request.
+    pub ruling: Ruling,
+    /// Until when its key is blocked; in the past: it is not.
+    pub blocked_until: Micros,
+    /// True when the sketch answered.
+    pub sketched: bool,
+    /// Each limit's verdict and its counters afterwards, if asked for.
+    pub decisions: Vec<Decision>,
+}
+
+/// Which keys to list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// All that differ from a fresh key.
+    Tracked,
+    /// Only the blocked ones.
+    Blocked,
+}
+
+/// Names of keys, and where the next page starts.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Listing {
+    /// The names, sorted.
+    pub keys: Vec<Vec<u8>>,
+    /// Pass this as `after` for more; `None`: that was all.
+    pub next: Option<u64>,
+}
+
+/// Keys of a batch that are prefetched together: enough to overlap misses, few enough to stay cached.
+const BATCH: usize = 32;
+/// Memory of a table without entries.
+const EMPTY_BYTES: usize = SHARDS * size_of::<Cell>();
+/// How far a batch's clock reading may be behind its shard before it counts as a clock step.
+const BATCH_AGE_MAX: Micros = Micros::from_secs(1);
+
+impl Table {
+    pub(crate) fn new(
+        shape: Shape,
+        hasher: SeedableRandomState,
+        budget: Arc<Budget>,
+        sketch_width: Arc<AtomicUsize>,
+    ) -> Table {
+        let cells = std::iter::repeat_with(Cell::default).take(SHARDS).collect();
+        budget.take(EMPTY_BYTES);
+        Table { shape, hasher, budget, sketch_width, disabled: AtomicBool::new(false), cells }
+    }
+
+    /// The layout of its entries.
+    #[must_use]
+    pub const fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// True when the limiter was disabled.
+    #[must_use]
+    pub fn is_disabled(&self) -> bool {
+        self.disabled.load(Relaxed)
+    }
+
+    /// Sets the disabled flag, which lives and is saved with the table.
+    pub fn set_disabled(&self, disabled: bool) {
+        self.disabled.store(disabled, Relaxed);
+    }
+
+    /// Decides one key's request. `clock` is read once the shard is locked.
+    pub fn decide(
+        &self,
+        rules: &Rules,
+        key: &[u8],
+        cost: u32,
+        intent: Intent,
+        clock: impl FnOnce() -> Micros,
+    ) -> Ruling {
+        let hash = self.hash(key);
+        let cell = self.cell(hash);
+        // The entry is on its way while the lock is taken and the clock is read.
+        cell.prefetch(hash, self.shape.stride());
+        let mut shard = cell.lock();
+        let now = clock();
+        self.decide_locked(cell, &mut shard, rules, hash, key, cost, intent, now)
+    }
+
+    /// Hits many keys, each on its own, at one time. The answers are in the order of the keys.
+    pub fn hit_many(&self, rules: &Rules, keys: &[&[u8]], cost: u32, now: Micros, answers: &mut Vec<Ruling>) {
+        answers.reserve(keys.len());
+        for keys in keys.chunks(BATCH) {
+            let mut hashes = [0; BATCH];
+            for (hash, key) in hashes.iter_mut().zip(keys) {
+                *hash = self.hash(key);
+                self.cell(*hash).prefetch(*hash, self.shape.stride());
+            }
+            for (hash, key) in hashes.iter().zip(keys) {
+                let cell = self.cell(*hash);
+                let mut shard = cell.lock();
+                let behind = shard.latest.saturating_sub(now);
+                let now = if behind <= BATCH_AGE_MAX { now.max(shard.latest) } else { now };
+                answers.push(self.decide_locked(cell, &mut shard, rules, *hash, key, cost, Intent::Hit, now));
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the inner step of decide and hit_many, nowhere else")]
+    #[inline]
+    fn decide_locked(
+        &self,
+        cell: &Cell,
+        shard: &mut Shard,
+        rules: &Rules,
+        hash: u64,
+        key: &[u8],
+        cost: u32,
+        intent: Intent,
+        now: Micros,
+    ) -> Ruling {
+        let frame = self.frame(rules, now);
+        if intent == Intent::Hit
+            && let Some(ruling) = shard.hit_plain(&frame, hash, cost)
+        {
+            return ruling;
+        }
+        let mut prepared = shard.prepare(&frame, hash, key, cost, intent);
+        let mut subject = subject(rules, &mut prepared);
+        let ruling = all_or_nothing::decide(&mut subject, now, cost, intent);
+        prepared.blocked_until = subject.blocked_until;
+        self.conclude(cell, shard, &frame, hash, key, cost, intent, prepared, &ruling, ruling.is_allowed());
+        ruling
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the last step of every decision, nowhere else")]
+    #[inline]
+    fn conclude(
+        &self,
+        cell: &Cell,
+        shard: &mut Shard,
+        frame: &Frame<'_>,
+        hash: u64,
+        key: &[u8],
+        cost: u32,
+        intent: Intent,
+        prepared: Prepared,
+        ruling: &Ruling,
+        all_allow: bool,
+    ) {
+        shard.latest = frame.now;
+        shard.count(ruling, intent, prepared.place);
+        match intent {
+            Intent::Hit => shard.commit(frame, hash, key, cost, prepared, all_allow && cost > 0),
+            Intent::Peek => shard.put_away(prepared),
+        }
+        self.account(cell, shard);
+    }
+
+    /// Tells the budget and the prefetch hint what changed.
+    #[inline]
+    fn account(&self, cell: &Cell, shard: &mut Shard) {
+        let bytes = shard.bytes();
+        if bytes != shard.accounted {
+            self.budget.replace(shard.accounted, bytes);
+            shard.accounted = bytes;
+            cell.slots_at.store(shard.slots.address(), Relaxed);
+            cell.capacity.store(shard.slots.capacity(), Relaxed);
+        }
+    }
+
+    /// Blocks a key until `now + span`; `None` when the table is full and it finds no place.
+    pub fn block(&self, rules: &Rules, key: &[u8], span: Micros, clock: impl FnOnce() -> Micros) -> Option<Micros> {
+        let hash = self.hash(key);
+        self.with_shard(rules, hash, clock, |shard, frame| {
+            let until = frame.now.saturating_add(span);
+            shard.block(frame, hash, key, until).then_some(until)
+        })
+    }
+
+    /// Forgets a key's history and block; was it blocked?
+    pub fn unblock(&self, rules: &Rules, key: &[u8], clock: impl FnOnce() -> Micros) -> bool {
+        let hash = self.hash(key);
+        self.with_shard(rules, hash, clock, |shard, frame| shard.unblock(frame, hash))
+    }
+
+    /// Forgets every blocked key; how many were there?
+    pub fn unblock_all(&self, rules: &Rules, clock: impl Fn() -> Micros) -> u64 {
+        (0..SHARDS).map(|index| self.with_cell(rules, index, &clock, |shard, frame| shard.unblock_all(frame))).sum()
+    }
+
+    /// Names of keys in the order of their hashes, from above `after`, about `most` of them.
+    pub fn list(
+        &self,
+        rules: &Rules,
+        which: Which,
+        after: Option<u64>,
+        most: usize,
+        clock: impl Fn() -> Micros,
+    ) -> Listing {
+        let after = after.unwrap_or(0);
+        let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
+        for index in shard_of(after)..SHARDS {
+            let mut more =
+                self.with_cell(rules, index, &clock, |shard, frame| shard.list(frame, which == Which::Blocked, after));
+            more.sort_unstable();
+            found.append(&mut more);
+            if found.len() > most {
+                break;
+            }
+        }
+        let next = found.get(most).and_then(|_| found[..most].last()).map(|(hash, _)| *hash);
+        found.truncate(most);
+        let mut keys: Vec<Vec<u8>> = found.into_iter().map(|(_, name)| name).filter(|name| !name.is_empty()).collect();
+        keys.sort_unstable();
+        Listing { keys, next }
+    }
+
+    /// Drops idle entries of every `SHARDS / share`-th shard, starting at `turn`, and gives memory back.
+    pub fn tend(&self, rules: &Rules, turn: usize, share: usize, clock: impl Fn() -> Micros) {
+        for index in (0..SHARDS).filter(|index| index % share == turn % share) {
+            self.with_cell(rules, index, &clock, |shard, frame| shard.tend(frame));
+        }
+    }
+
+    /// How decisions went.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for cell in &self.cells {
+            let Counts { allowed, denied, peeked, sketched_allowed, sketched_denied } = cell.lock().counts;
+            sum.allowed += allowed;
+            sum.denied += denied;
+            sum.peeked += peeked;
+            sum.sketched_allowed += sketched_allowed;
+            sum.sketched_denied += sketched_denied;
+        }
+        sum
+    }
+
+    /// Entries held, idle ones included.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.cells.iter().map(|cell| cell.lock().slots.len()).sum()
+    }
+
+    /// Memory held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let held = |shard: &Shard| shard.accounted + shard.sketch_bytes();
+        EMPTY_BYTES + self.cells.iter().map(|cell| held(&cell.lock())).sum::<usize>()
+    }
+
+    /// Every entry of one shard, for a snapshot; the others go on meanwhile.
+    pub(crate) fn export(&self, index: usize) -> Vec<Entry> {
+        self.cells[index].lock().export(&self.shape)
+    }
+
+    /// Takes an entry in.
+    pub(crate) fn import(&self, entry: Entry) {
+        let cell = self.cell(entry.hash);
+        let mut shard = cell.lock();
+        shard.import(&self.shape, entry);
+        self.account(cell, &mut shard);
+    }
+
+    fn with_shard<R>(
+        &self,
+        rules: &Rules,
+        hash: u64,
+        clock: impl FnOnce() -> Micros,
+        act: impl FnOnce(&mut Shard, &Frame<'_>) -> R,
+    ) -> R {
+        self.with_cell(rules, shard_of(hash), clock, act)
+    }
+
+    fn with_cell<R>(
+        &self,
+        rules: &Rules,
+        index: usize,
+        clock: impl FnOnce() -> Micros,
+        act: impl FnOnce(&mut Shard, &Frame<'_>) -> R,
+    ) -> R {
+        let cell = &self.cells[index];
+        let mut shard = cell.lock();
+        let result = act(&mut shard, &self.frame(rules, clock()));
+        self.account(cell, &mut shard);
+        result
+    }
+
+    fn frame<'a>(&'a self, rules: &'a Rules, now: Micros) -> Frame<'a> {
+        debug_assert!(rules.algorithm() == self.shape.algorithm && rules.limits().len() == self.shape.limits);
+        let sketch_width = self.sketch_width.load(Relaxed);
+        Frame { shape: &self.shape, rules, budget: &self.budget, sketch_width, now }
+    }
+
+    /// Never 0, which marks a vacant slot.
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key);
+        hasher.finish().max(1)
+    }
+
+    #[inline]
+    fn cell(&self, hash: u64) -> &Cell {
+        &self.cells[shard_of(hash)]
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        let held: usize = self.cells.iter().map(|cell| cell.lock().accounted).sum();
+        self.budget.give_back(EMPTY_BYTES + held);
+    }
+}
+
+#[inline]
+fn shard_of(hash: u64) -> usize {
+    usize::try_from(hash >> (u64::BITS - SHARD_BITS)).unwrap_or(0)
+}
+
+/// Decides a request of several keys, all or nothing. `clock` is read once all shards are locked.
+pub fn decide_all(
+    parts: &[Part<'_>],
+    cost: u32,
+    intent: Intent,
+    explain: bool,
+    clock: impl FnOnce() -> Micros,
+) -> (Micros, Vec<PartAnswer>) {
+    let hashes: Vec<u64> = parts.iter().map(|part| part.table.hash(part.key)).collect();
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    let place = |index: usize| (std::ptr::from_ref(parts[index].table).addr(), shard_of(hashes[index]));
+    order.sort_unstable_by_key(|index| place(*index));
+    debug_assert!(order.windows(2).all(|pair| place(pair[0]).0 != place(pair[1]).0), "distinct tables");
+
+    let mut guards: Vec<(usize, Guard<'_, Shard>)> = Vec::with_capacity(parts.len());
+    for index in order {
+        guards.push((index, parts[index].table.cell(hashes[index]).lock()));
+    }
+    guards.sort_unstable_by_key(|(index, _)| *index);
+    let now = clock();
+
+    let mut prepared: Vec<Prepared> = Vec::with_capacity(parts.len());
+    for (part, (index, shard)) in parts.iter().zip(&mut guards) {
+        prepared.push(shard.prepare(&part.table.frame(part.rules, now), hashes[*index], part.key, cost, intent));
+    }
+    let mut subjects: Vec<Subject<'_>> =
+        parts.iter().zip(&mut prepared).map(|(part, prepared)| subject(part.rules, prepared)).collect();
+    let verdicts: Vec<Vec<Decision>> = match explain {
+        true => subjects.iter_mut().map(|subject| subject.decisions(now, cost)).collect(),
+        false => Vec::new(),
+    };
+    let rulings = all_or_nothing::decide_all(&mut subjects, now, cost, intent);
+    let mut answers: Vec<PartAnswer> = Vec::with_capacity(parts.len());
+    for (index, subject) in subjects.iter_mut().enumerate() {
+        let after = if explain { subject.decisions(now, 0) } else { Vec::new() };
+        let decisions = after.into_iter().zip(verdicts.get(index).into_iter().flatten());
+        answers.push(PartAnswer {
+            ruling: rulings[index],
+            blocked_until: subject.blocked_until,
+            sketched: false,
+            decisions: decisions.map(|(after, before)| Decision { verdict: before.verdict, ..after }).collect(),
+        });
+    }
+    let blocked: Vec<Micros> = subjects.iter().map(|subject| subject.blocked_until).collect();
+    drop(subjects);
+
+    let all_allow = rulings.iter().all(Ruling::is_allowed);
+    for (index, (mut prepared, part)) in prepared.into_iter().zip(parts).enumerate() {
+        prepared.blocked_until = blocked[index];
+        answers[index].sketched = prepared.place == Place::Sketched;
+        let frame = part.table.frame(part.rules, now);
+        let (cell, hash) = (part.table.cell(hashes[index]), hashes[index]);
+        let shard = &mut guards[index].1;
+        part.table.conclude(cell, shard, &frame, hash, part.key, cost, intent, prepared, &rulings[index], all_allow);
+    }
+    (now, answers)
+}
+
+fn subject<'a>(rules: &'a Rules, prepared: &'a mut Prepared) -> Subject<'a> {
+    Subject { rules, blocked_until: prepared.blocked_until, states: &mut prepared.states, room: prepared.room }
+}
+
+impl Cell {
+    #[inline]
+    fn lock(&self) -> Guard<'_, Shard> {
+        self.shard.lock()
+    }
+
+    #[inline]
+    fn prefetch(&self, hash: u64, stride: usize) {
+        let home = Slots::home(hash, self.capacity.load(Relaxed), SHARD_BITS);
+        let address = self.slots_at.load(Relaxed).wrapping_add(home * stride * size_of::<u64>());
+        prefetch(address);
+        // A probe often goes on into the next line: fetched together, the two cost one miss.
+        prefetch(address.wrapping_add(LINE_BYTES));
+    }
+}

@@ -1,0 +1,567 @@
+//! The store against a naive model that keeps lists of admissions and exact fractions.
+//!
+//! Random hits, costs, peeks, clock steps both ways, limit changes, blocks, housekeeping, snapshots
+//! and restores; every answer must agree number for number. The model is written from the rules as
+//! they are stated, not from the code. A failing seed is printed with the command that replays it.
+
+use std::collections::HashMap;
+use tidegate_core::all_or_nothing::{Intent, Reason, Ruling};
+use tidegate_core::{Algorithm, Limit, Micros, Rules, Verdict};
+use tidegate_store::{Directory, Memory, Shape, Table};
+
+const STEPS: u64 = 120_000;
+
+#[test]
+fn token_bucket() {
+    run(Algorithm::TokenBucket);
+}
+
+#[test]
+fn fixed_window() {
+    run(Algorithm::FixedWindow);
+}
+
+#[test]
+fn aligned_window() {
+    run(Algorithm::AlignedWindow);
+}
+
+#[test]
+fn sliding_log() {
+    run(Algorithm::SlidingLog);
+}
+
+#[test]
+fn sliding_window() {
+    run(Algorithm::SlidingWindow);
+}
+
+fn run(algorithm: Algorithm) {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_115);
+    let steps = std::env::var("STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(STEPS);
+    for limits in 1..=3 {
+        run_with(algorithm, limits, seed, steps);
+    }
+}
+
+fn run_with(algorithm: Algorithm, limits: usize, seed: u64, steps: u64) {
+    let mut world = World::new(algorithm, limits, seed);
+    for step in 0..steps {
+        if let Err(difference) = world.step() {
+            panic!("step {step}: {difference}\nreplay: SEED={seed} cargo nextest run -p tidegate-store --test model");
+        }
+    }
+    assert!(world.allowed > steps / 20 && world.denied > steps / 20, "{} / {}", world.allowed, world.denied);
+    println!(
+        "{} with {limits} limits: {steps} steps, {} allowed, {} denied, 0 differences",
+        algorithm.name(),
+        world.allowed,
+        world.denied
+    );
+}
+
+struct World {
+    random: Random,
+    algorithm: Algorithm,
+    rules: Rules,
+    store: Memory,
+    directory: Directory,
+    _files: tempfile::TempDir,
+    keys: HashMap<u64, Key>,
+    now: i128,
+    allowed: u64,
+    denied: u64,
+}
+
+impl World {
+    fn new(algorithm: Algorithm, limits: usize, seed: u64) -> World {
+        let mut random = Random(seed);
+        let files = tempfile::tempdir().unwrap();
+        World {
+            rules: random_rules(&mut random, algorithm, limits),
+            random,
+            algorithm,
+            store: Memory::new(1 << 26, None),
+            directory: Directory::open(files.path()).unwrap(),
+            _files: files,
+            keys: HashMap::new(),
+            now: 1_700_000_000_000_000,
+            allowed: 0,
+            denied: 0,
+        }
+    }
+
+    fn table(&self) -> std::sync::Arc<Table> {
+        let limits = self.rules.limits().len();
+        self.store.table("model", Shape { algorithm: self.algorithm, limits, names: true })
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        self.move_clock();
+        let clock = micros(self.now);
+        let key = self.random.below(12);
+        match self.random.below(1_000) {
+            0..3 => self.rules = random_rules(&mut self.random, self.algorithm, self.rules.limits().len()),
+            3..6 => self.restore(),
+            6..20 => self.tend(),
+            20..25 => {
+                let span = self.random.below(90_000_000) + 1;
+                let until = self.table().block(&self.rules, &name(key), Micros::saturating(span), || clock);
+                self.keys.entry(key).or_default().blocked_until = self.now + i128::from(span);
+                assert_eq!(until, Some(micros(self.now + i128::from(span))));
+            }
+            25..30 => {
+                let was = self.table().unblock(&self.rules, &name(key), || clock);
+                let expected = self.keys.remove(&key).is_some_and(|key| key.blocked_until > self.now);
+                assert_eq!(was, expected);
+            }
+            _ => return self.request(key),
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, key: u64) -> Result<(), String> {
+        let cost = match self.random.below(20) {
+            0 => 0,
+            1..15 => 1,
+            15..19 => u32::try_from(self.random.below(5)).unwrap() + 1,
+            _ => u32::try_from(self.random.below(20)).unwrap(),
+        };
+        let intent = if self.random.below(10) == 0 { Intent::Peek } else { Intent::Hit };
+        let got = self.table().decide(&self.rules, &name(key), cost, intent, || micros(self.now));
+        let state = self.keys.entry(key).or_default();
+        let expected = state.request(self.algorithm, self.rules.limits(), self.now, i128::from(cost), intent);
+        self.allowed += u64::from(got.is_allowed());
+        self.denied += u64::from(!got.is_allowed());
+        if Told::of(&got) != expected {
+            let limits: Vec<String> = self.rules.limits().iter().map(ToString::to_string).collect();
+            return Err(format!(
+                "at {} {intent:?} key {key} cost {cost} on {limits:?}\n  store {:?}\n  model {expected:?}",
+                self.now,
+                Told::of(&got)
+            ));
+        }
+        Ok(())
+    }
+
+    fn move_clock(&mut self) {
+        self.now += match self.random.below(200) {
+            0..60 => 0,
+            60..100 => i128::from(self.random.below(50)),
+            100..170 => i128::from(self.random.below(3_000_000)),
+            170..190 => i128::from(self.random.below(40_000_000)),
+            190..196 => i128::from(self.random.below(4)) * 10_000_000,
+            196..198 => -i128::from(self.random.below(2_000_000)),
+            198 => -i128::from(self.random.below(60_000_000)),
+            _ => -i128::from(self.random.below(4_000_000_000)),
+        };
+    }
+
+    /// Drops what equals a fresh key; a clock that steps back later does not bring it back.
+    fn tend(&mut self) {
+        let (now, clock) = (self.now, micros(self.now));
+        (0..4).for_each(|turn| self.table().tend(&self.rules, turn, 4, || clock));
+        let (algorithm, limits) = (self.algorithm, self.rules.limits());
+        self.keys.retain(|_, key| {
+            let mut settled = key.limits.clone();
+            let mut pairs = settled.iter_mut().zip(limits);
+            key.blocked_until > now
+                || pairs.any(|(naive, limit)| naive.opinion(algorithm, limit, now, 0).reset_after > 0)
+        });
+    }
+
+    fn restore(&mut self) {
+        self.directory.save(&self.store, micros(self.now)).unwrap();
+        self.store = self.directory.load(1 << 26).unwrap().unwrap().0;
+    }
+}
+
+fn random_rules(random: &mut Random, algorithm: Algorithm, limits: usize) -> Rules {
+    let limits: Vec<Limit> = (0..limits)
+        .map(|_| {
+            let count = random.below(12);
+            let period = [1_000, 7_000, 10_000, 60_000][random.index(4)] + random.below(2) * random.below(999);
+            let mut text = format!("{count} per {period}ms");
+            if algorithm == Algorithm::TokenBucket && count > 0 && random.below(3) == 0 {
+                text += &format!(" burst {}", random.below(20) + 1);
+            }
+            if random.below(4) == 0 {
+                text += &format!(" block {}ms", random.below(20_000) + 1);
+            }
+            text.parse().unwrap()
+        })
+        .collect();
+    Rules::new(algorithm, &limits).unwrap()
+}
+
+// ---- the model ----
+
+/// What a caller is told, in plain numbers.
+#[derive(PartialEq, Debug)]
+struct Told {
+    reason: &'static str,
+    limit_index: usize,
+    limit: i128,
+    remaining: i128,
+    reset_after: i128,
+    /// `None`: allowed, or never.
+    retry_after: Option<i128>,
+}
+
+impl Told {
+    fn of(ruling: &Ruling) -> Told {
+        Told {
+            reason: match ruling.reason {
+                Reason::Ok => "ok",
+                Reason::Limited => "limited",
+                Reason::Blocked => "blocked",
+                Reason::CostAboveLimit => "never",
+            },
+            limit_index: ruling.limit_index,
+            limit: ruling.decision.limit.into(),
+            remaining: ruling.decision.remaining.into(),
+            reset_after: ruling.decision.reset_after.get().into(),
+            retry_after: match ruling.decision.verdict {
+                Verdict::Deny { retry_after } => retry_after.map(|wait| wait.get().into()),
+                Verdict::Allow => None,
+            },
+        }
+    }
+}
+
+#[derive(Clone, Default, Debug)]
+struct Key {
+    blocked_until: i128,
+    limits: Vec<Naive>,
+}
+
+/// One limit's past: admissions with their times, or for a bucket the exact time it will be empty.
+#[derive(Clone, Default, Debug)]
+struct Naive {
+    admissions: Vec<(i128, i128)>,
+    /// Two counters: the window's start, the sum before it and its own.
+    windows: (i128, i128, i128),
+    /// A bucket's emptying time as a fraction of microseconds: numerator and denominator.
+    empty_at: Option<(i128, i128)>,
+}
+
+/// A limit's opinion: `Ok` or the wait (`None`: never), and what is left.
+struct Opinion {
+    wait: Result<(), Option<i128>>,
+    capacity: i128,
+    remaining: i128,
+    reset_after: i128,
+}
+
+impl Key {
+    fn request(&mut self, algorithm: Algorithm, limits: &[Limit], now: i128, cost: i128, intent: Intent) -> Told {
+        self.limits.resize_with(limits.len(), Naive::default);
+        let saved = self.limits.clone();
+        let opinions = |limits_now: &mut Vec<Naive>, cost: i128| -> Vec<Opinion> {
+            limits_now.iter_mut().zip(limits).map(|(naive, limit)| naive.opinion(algorithm, limit, now, cost)).collect()
+        };
+        let before = opinions(&mut self.limits, cost);
+        let allowed = before.iter().all(|opinion| opinion.wait.is_ok());
+        let blocked = self.blocked_until > now;
+        if intent == Intent::Hit && cost > 0 && allowed && !blocked {
+            for (naive, limit) in self.limits.iter_mut().zip(limits) {
+                naive.admit(algorithm, limit, now, cost);
+            }
+            let after = opinions(&mut self.limits, 0);
+            return told("ok", &after);
+        }
+        if intent == Intent::Peek {
+            self.limits = saved;
+        }
+        let mut told = match before.iter().any(|opinion| opinion.wait == Err(None)) {
+            true => told("never", &before),
+            false if allowed => told("ok", &before),
+            false => told("limited", &before),
+        };
+        if told.reason == "never" {
+            return told;
+        }
+        let mut hide = |until: i128, reason: &'static str| {
+            told.reason = reason;
+            told.remaining = 0;
+            told.retry_after = Some(told.retry_after.unwrap_or(0).max(until - now));
+            told.reset_after = told.reset_after.max(until - now);
+        };
+        if blocked {
+            hide(self.blocked_until, "blocked");
+        } else if !allowed && intent == Intent::Hit && cost > 0 {
+            let denying = before.iter().zip(limits).filter(|(opinion, _)| opinion.wait.is_err());
+            if let Some(block) = denying.filter_map(|(_, limit)| limit.block()).max() {
+                self.blocked_until = now + i128::from(block.get());
+                hide(self.blocked_until, "limited");
+            }
+        }
+        told
+    }
+}
+
+/// The longest wait, or the least remaining; the first of equals.
+fn told(reason: &'static str, opinions: &[Opinion]) -> Told {
+    let weight = |opinion: &Opinion| match opinion.wait {
+        Ok(()) => (0, -opinion.remaining),
+        Err(Some(wait)) => (1, wait),
+        Err(None) => (2, 0),
+    };
+    let best = (0..opinions.len()).rev().max_by_key(|i| weight(&opinions[*i])).unwrap();
+    let opinion = &opinions[best];
+    Told {
+        reason,
+        limit_index: best,
+        limit: opinion.capacity,
+        remaining: opinion.remaining,
+        reset_after: opinion.reset_after,
+        retry_after: opinion.wait.err().flatten(),
+    }
+}
+
+impl Naive {
+    fn opinion(&mut self, algorithm: Algorithm, limit: &Limit, now: i128, cost: i128) -> Opinion {
+        let (count, period) = (i128::from(limit.count()), i128::from(limit.period().get()));
+        let capacity = i128::from(limit.burst());
+        let (used, reset_after) = match algorithm {
+            Algorithm::TokenBucket => return self.bucket(limit, now, cost),
+            Algorithm::FixedWindow => self.first_hit(period, now),
+            Algorithm::AlignedWindow => self.aligned(period, now),
+            Algorithm::SlidingLog => self.log(period, now),
+            Algorithm::SlidingWindow => return self.two_counters(count, period, now, cost),
+        };
+        let wait = match cost {
+            0 => Ok(()),
+            _ if cost > count => Err(None),
+            _ if used + cost <= count => Ok(()),
+            _ if algorithm == Algorithm::SlidingLog => Err(Some(self.log_frees(used + cost - count) + period - now)),
+            _ => Err(Some(reset_after)),
+        };
+        Opinion { wait, capacity, remaining: (count - used).max(0), reset_after }
+    }
+
+    fn admit(&mut self, algorithm: Algorithm, limit: &Limit, now: i128, cost: i128) {
+        if algorithm == Algorithm::TokenBucket {
+            let (rate, period) = reduced(limit);
+            let (top, bottom) = self.empty_at.filter(|(top, bottom)| *top > now * bottom).unwrap_or((now * rate, rate));
+            let top = if bottom == rate { top } else { div_ceil(top, bottom) * rate };
+            self.empty_at = Some((top + cost * period, rate));
+            return;
+        }
+        if algorithm == Algorithm::SlidingWindow {
+            self.windows.2 += cost;
+            return;
+        }
+        let newest = self.admissions.iter().map(|(at, _)| *at).max().unwrap_or(now);
+        let period = i128::from(limit.period().get());
+        let at = match algorithm {
+            // The windows of a clock that is being waited for stay where they are.
+            Algorithm::AlignedWindow => now.max(newest - newest % period),
+            Algorithm::FixedWindow => now.max(self.admissions.first().map_or(now, |(at, _)| *at)),
+            _ => now.max(newest),
+        };
+        self.admissions.push((at, cost));
+    }
+
+    fn cost_of(&self, keep: impl Fn(i128) -> bool) -> i128 {
+        self.admissions.iter().filter(|(at, _)| keep(*at)).map(|(_, cost)| cost).sum()
+    }
+
+    /// Starts at the first admission. More than a period ahead of the clock: carried over to now.
+    fn first_hit(&mut self, period: i128, now: i128) -> (i128, i128) {
+        if let Some((start, _)) = self.admissions.first().copied() {
+            if start - now > period {
+                self.admissions.iter_mut().for_each(|(at, _)| *at = now);
+            } else if now - start >= period {
+                self.admissions.clear();
+            }
+        }
+        let start = self.admissions.first().map_or(now, |(at, _)| *at);
+        let used = self.cost_of(|_| true);
+        (used, if used == 0 { 0 } else { start + period - now })
+    }
+
+    fn aligned(&mut self, period: i128, now: i128) -> (i128, i128) {
+        let start = self.window_start(period, now);
+        self.admissions.retain(|(at, _)| *at >= start);
+        let used = self.cost_of(|_| true);
+        self.rewrite(&[(start, used)]);
+        (used, if used == 0 { 0 } else { start + period - now })
+    }
+
+    /// The window that holds the clock, or the newest admission's while the clock catches up.
+    fn window_start(&mut self, period: i128, now: i128) -> i128 {
+        let newest = self.admissions.iter().map(|(at, _)| *at).max().unwrap_or(0);
+        if newest - now > period {
+            let shift = newest - (now - now % period);
+            self.admissions.iter_mut().for_each(|(at, _)| *at -= shift);
+            return now - now % period;
+        }
+        let effective = now.max(newest);
+        effective - effective % period
+    }
+
+    /// Replaces the list by its sums per window, each at the window's start.
+    fn rewrite(&mut self, sums: &[(i128, i128)]) {
+        self.admissions = sums.iter().copied().filter(|(_, sum)| *sum > 0).collect();
+    }
+
+    fn log(&mut self, period: i128, now: i128) -> (i128, i128) {
+        let Some(newest) = self.admissions.iter().map(|(at, _)| *at).max() else {
+            return (0, 0);
+        };
+        let effective = if newest - now > period { newest } else { now.max(newest) };
+        self.admissions.retain(|(at, _)| effective - at < period);
+        if newest - now > period {
+            let shift = newest - now;
+            self.admissions.iter_mut().for_each(|(at, _)| *at -= shift);
+        }
+        let newest = self.admissions.iter().map(|(at, _)| *at).max();
+        (self.cost_of(|_| true), newest.map_or(0, |newest| newest + period - now))
+    }
+
+    fn log_frees(&self, needed: i128) -> i128 {
+        let mut freed = 0;
+        let mut sorted = self.admissions.clone();
+        sorted.sort_unstable();
+        sorted
+            .into_iter()
+            .find(|(_, cost)| {
+                freed += cost;
+                freed >= needed
+            })
+            .unwrap()
+            .0
+    }
+
+    fn two_counters(&mut self, count: i128, period: i128, now: i128, cost: i128) -> Opinion {
+        let (start, previous, current) = self.two_windows(period, now);
+        // How much of the sliding period lies in the previous window, at `ahead` from now.
+        let covered = |previous: i128, ahead: i128| {
+            let passed = (now + ahead - start).max(0);
+            div_ceil(previous * (period - passed), period)
+        };
+        let used = current + covered(previous, 0);
+        let wait = match cost {
+            0 => Ok(()),
+            _ if cost > count => Err(None),
+            _ if used + cost <= count => Ok(()),
+            _ => Err(Some(self.two_counters_wait(count - cost, current, previous, start, period, now))),
+        };
+        let reset_after = match (current, previous) {
+            (0, 0) => 0,
+            (0, _) => start + period - now,
+            _ => start + 2 * period - now,
+        };
+        Opinion { wait, capacity: count, remaining: (count - used).max(0), reset_after }
+    }
+
+    /// By search: the first moment at which the estimate leaves `room`.
+    fn two_counters_wait(
+        &self,
+        room: i128,
+        current: i128,
+        previous: i128,
+        start: i128,
+        period: i128,
+        now: i128,
+    ) -> i128 {
+        let fits = |wait: i128| {
+            let at = now + wait;
+            if at < start + period {
+                let passed = (at - start).max(0);
+                current * period + previous * (period - passed) <= room * period
+            } else if at < start + 2 * period {
+                current * (start + 2 * period - at) <= room * period
+            } else {
+                true
+            }
+        };
+        let (mut low, mut high) = (0, start + 2 * period - now);
+        while low < high {
+            let middle = (low + high) / 2;
+            if fits(middle) { high = middle } else { low = middle + 1 }
+        }
+        low
+    }
+
+    /// The window in force with the sum before it and its own; both keep their part when the period changes.
+    fn two_windows(&mut self, period: i128, now: i128) -> (i128, i128, i128) {
+        let (stored, mut previous, mut current) = self.windows;
+        if previous + current == 0 {
+            self.windows = (now - now % period, 0, 0);
+            return self.windows;
+        }
+        let effective = if stored - now > period { now } else { now.max(stored) };
+        let start = effective - effective % period;
+        let behind = start - stored;
+        if behind > period {
+            (previous, current) = (0, 0);
+        } else if behind > 0 {
+            (previous, current) = (current, 0);
+        }
+        self.windows = (start, previous, current);
+        self.windows
+    }
+
+    fn bucket(&mut self, limit: &Limit, now: i128, cost: i128) -> Opinion {
+        let capacity = i128::from(limit.burst());
+        if limit.count() == 0 {
+            let reset_after = 0;
+            self.empty_at = None;
+            let wait = if cost == 0 { Ok(()) } else { Err(None) };
+            return Opinion { wait, capacity, remaining: 0, reset_after };
+        }
+        let (rate, period) = reduced(limit);
+        if let Some((top, bottom)) = self.empty_at {
+            // Another rate: rounded up to whole microseconds. Never more than a full bucket owes.
+            let top = if bottom == rate { top } else { div_ceil(top, bottom) * rate };
+            let longest = div_ceil(capacity * period, rate);
+            let capped = if div_ceil(top, rate) - now > longest { now * rate + capacity * period } else { top };
+            self.empty_at = (capped > now * rate).then_some((capped, rate));
+        }
+        let owed = self.empty_at.map_or(0, |(top, _)| (top - now * rate).min(capacity * period));
+        let over = owed + cost * period - capacity * period;
+        let wait = match cost {
+            0 => Ok(()),
+            _ if cost > capacity => Err(None),
+            _ if over <= 0 => Ok(()),
+            _ => Err(Some(div_ceil(over, rate))),
+        };
+        let reset_after = self.empty_at.map_or(0, |(top, _)| div_ceil(top, rate) - now);
+        Opinion { wait, capacity, remaining: (capacity * period - owed) / period, reset_after }
+    }
+}
+
+fn reduced(limit: &Limit) -> (i128, i128) {
+    let (mut a, mut b) = (i128::from(limit.count()), i128::from(limit.period().get()));
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    (i128::from(limit.count()) / a, i128::from(limit.period().get()) / a)
+}
+
+fn div_ceil(a: i128, b: i128) -> i128 {
+    a.div_euclid(b) + i128::from(a.rem_euclid(b) != 0)
+}
+
+fn micros(at: i128) -> Micros {
+    Micros::new(u64::try_from(at).unwrap()).unwrap()
+}
+
+fn name(key: u64) -> Vec<u8> {
+    format!("key {key}").into_bytes()
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound.max(1)
+    }
+
+    fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).unwrap()
+    }
+}
