@@ -132,7 +132,7 @@ impl Limit {
         if full <= u128::from(Micros::MAX.get()) {
             return Ok(());
         }
-        Err(LimitError::TooFine { limit: *self, nearest: nearest_count(self) })
+        Err(LimitError::TooFine(*self))
     }
 }
 
@@ -151,13 +151,8 @@ pub enum LimitError {
     },
     /// The block is out of bounds.
     Block(Micros),
-    /// Burst × reduced period would reach 2^52.
-    TooFine {
-        /// The limit that does not fit.
-        limit: Limit,
-        /// The nearest count that does, with the same period and burst.
-        nearest: Option<u32>,
-    },
+    /// Burst × reduced period would reach 2^52. The text names the nearest count that fits.
+    TooFine(Limit),
     /// The text is not a limit; says which part.
     Text(TextProblem),
 }
@@ -199,12 +194,12 @@ impl fmt::Display for LimitError {
             LimitError::Block(block) => {
                 write!(f, "block {block} is outside 1ms to {PERIOD_MAX}; choose one inside, or leave it out")
             }
-            LimitError::TooFine { limit, nearest } => {
+            LimitError::TooFine(limit) => {
                 write!(
                     f,
                     "\"{limit}\" is too fine to be counted exactly in a token bucket (burst × reduced period must stay below 2^52); "
                 )?;
-                match nearest {
+                match nearest_count(limit) {
                     Some(count) => write!(f, "the nearest count that fits is {count}"),
                     None => write!(f, "use a smaller burst or a shorter period"),
                 }
@@ -399,7 +394,8 @@ mod tests {
     #[test]
     fn a_bucket_too_fine_names_the_nearest_count() {
         let nearest = |text: &str| match text.parse::<Limit>().unwrap().check_bucket() {
-            Err(LimitError::TooFine { nearest: Some(count), .. }) => {
+            Err(LimitError::TooFine(limit)) => {
+                let count = nearest_count(&limit).unwrap();
                 let again = text.replacen(text.split(' ').next().unwrap(), &count.to_string(), 1);
                 assert_eq!(again.parse::<Limit>().unwrap().check_bucket(), Ok(()), "{again}");
                 let asked: u32 = text.split(' ').next().unwrap().parse().unwrap();

@@ -117,6 +117,8 @@ pub(crate) struct Prepared {
 
 /// Slots that are looked at for one to drop when a table is full: a bound on the work of a hit.
 const HAND_STEPS: usize = 16;
+/// What a sliding log takes with its first entries.
+const NEW_LOG: usize = 256;
 /// What a sliding log may need for its next entry and the growth around it.
 const LOG_GROWTH: usize = 512;
 
@@ -336,8 +338,10 @@ impl Shard {
     }
 
     fn has_place(&self, frame: &Frame<'_>, key_len: usize) -> bool {
-        let name_growth = if frame.shape.names { self.names.growth_for(key_len) } else { 0 };
-        self.slots.len() < self.slots.most() && (name_growth == 0 || frame.budget.has_room_for(name_growth))
+        let names = if frame.shape.names { self.names.growth_for(key_len) } else { 0 };
+        let logs = if frame.shape.algorithm == Algorithm::SlidingLog { frame.shape.limits * NEW_LOG } else { 0 };
+        let growth = names + logs;
+        self.slots.len() < self.slots.most() && (growth == 0 || frame.budget.has_room_for(growth))
     }
 
     /// Looks at the next few slots and drops what can be dropped.

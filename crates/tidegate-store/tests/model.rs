@@ -4,6 +4,8 @@
 //! and restores; every answer must agree number for number. The model is written from the rules as
 //! they are stated, not from the code. A failing seed is printed with the command that replays it.
 
+#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+
 use std::collections::HashMap;
 use tidegate_core::all_or_nothing::{Intent, Reason, Ruling};
 use tidegate_core::{Algorithm, Limit, Micros, Rules, Verdict};

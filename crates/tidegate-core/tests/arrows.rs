@@ -1,0 +1,106 @@
+//! The house's arrows: which crate may know which, and what the core may not know at all.
+#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Crate → the crates of ours that it may depend on.
+const ARROWS: [(&str, &[&str]); 8] = [
+    ("tidegate-core", &[]),
+    ("tidegate-wire", &["tidegate-core"]),
+    ("tidegate-store", &["tidegate-core"]),
+    ("tidegate", &["tidegate-store", "tidegate-core"]),
+    ("tidegate-events", &["tidegate-store", "tidegate-core"]),
+    ("tidegate-doors", &["tidegate", "tidegate-events", "tidegate-wire", "tidegate-core"]),
+    ("tidegate-proxy", &["tidegate", "tidegate-core"]),
+    (
+        "tidegate-cli",
+        &[
+            "tidegate",
+            "tidegate-core",
+            "tidegate-doors",
+            "tidegate-events",
+            "tidegate-proxy",
+            "tidegate-store",
+            "tidegate-wire",
+        ],
+    ),
+];
+
+#[test]
+fn crates_know_only_those_below_them() {
+    for folder in crates() {
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let (_, allowed) = ARROWS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .unwrap_or_else(|| panic!("{name} has no arrows yet: add them"));
+        for dependency in dependencies(&folder.join("Cargo.toml")) {
+            if dependency.starts_with("tidegate") {
+                assert!(allowed.contains(&dependency.as_str()), "{name} must not know {dependency}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_core_has_no_dependency_and_no_world() {
+    let core = crates().into_iter().find(|folder| folder.ends_with("tidegate-core")).unwrap();
+    assert_eq!(dependencies(&core.join("Cargo.toml")), Vec::<String>::new());
+    for file in sources(&core.join("src")) {
+        let text = fs::read_to_string(&file).unwrap();
+        for world in ["std::net", "std::fs", "std::thread", "std::time", "Instant", "SystemTime", "println!"] {
+            assert!(!text.contains(world), "{} mentions {world}", file.display());
+        }
+    }
+}
+
+#[test]
+fn time_is_read_in_one_place() {
+    let readers: Vec<PathBuf> = crates()
+        .iter()
+        .flat_map(|folder| sources(&folder.join("src")))
+        .filter(|file| {
+            let text = fs::read_to_string(file).unwrap();
+            text.contains("SystemTime::now") || text.contains("UNIX_EPOCH")
+        })
+        .collect();
+    assert!(readers.iter().all(|file| file.ends_with("tidegate/src/clock.rs")), "{readers:?}");
+    assert_eq!(readers.len(), 1);
+}
+
+#[test]
+fn unsafe_lives_in_one_module() {
+    let files = crates().into_iter().flat_map(|folder| sources(&folder.join("src")));
+    let files: Vec<PathBuf> = files.filter(|file| fs::read_to_string(file).unwrap().contains("unsafe ")).collect();
+    assert!(files.iter().all(|file| file.ends_with("tidegate-store/src/bare.rs")), "{files:?}");
+}
+
+fn crates() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let folders = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    folders.filter(|folder| folder.join("Cargo.toml").exists()).collect()
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// The names under `[dependencies]` (tests may know more).
+fn dependencies(manifest: &Path) -> Vec<String> {
+    let text = fs::read_to_string(manifest).unwrap();
+    let section = text.split("\n[").find(|section| section.starts_with("dependencies]")).unwrap_or("");
+    let lines = section.lines().skip(1).filter(|line| line.contains('=') && !line.starts_with('#'));
+    lines.map(|line| line.split(['.', ' ', '=']).next().unwrap().to_owned()).collect()
+}
