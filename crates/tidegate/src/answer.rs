@@ -1,0 +1,210 @@
+//! Questions to the engine and its answers.
+
+use crate::LimiterSpec;
+use std::{fmt, sync::Arc};
+use tidegate_core::all_or_nothing::{self, Intent};
+use tidegate_core::{Decision, KeyError, Limit, Micros};
+
+/// Whom a request concerns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target<'a> {
+    /// One limiter, by name, and one key.
+    Limiter {
+        /// The limiter's name.
+        name: &'a str,
+        /// Whom.
+        key: &'a [u8],
+    },
+    /// Every limiter of the domain whose attributes are there, all or nothing.
+    Attributes {
+        /// The domain; `None`: limiters with `by` and no domain.
+        domain: Option<&'a str>,
+        /// Attribute names and values.
+        attributes: &'a [(&'a str, &'a [u8])],
+    },
+}
+
+/// May this happen now?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    /// Whom it concerns.
+    pub target: Target<'a>,
+    /// How much; 0 looks only.
+    pub cost: u32,
+    /// Does it count?
+    pub intent: Intent,
+    /// Should the answer carry every limiter that matched?
+    pub explain: bool,
+}
+
+impl<'a> Request<'a> {
+    /// A hit of cost 1 on one limiter.
+    #[must_use]
+    pub const fn hit(limiter: &'a str, key: &'a [u8]) -> Request<'a> {
+        Request { target: Target::Limiter { name: limiter, key }, cost: 1, intent: Intent::Hit, explain: false }
+    }
+
+    /// A hit of cost 1 on all limiters of a domain that the attributes meet.
+    #[must_use]
+    pub const fn of(domain: Option<&'a str>, attributes: &'a [(&'a str, &'a [u8])]) -> Request<'a> {
+        let target = Target::Attributes { domain, attributes };
+        Request { target, cost: 1, intent: Intent::Hit, explain: false }
+    }
+
+    /// The same request at another cost.
+    #[must_use]
+    pub const fn cost(self, cost: u32) -> Request<'a> {
+        Request { cost, ..self }
+    }
+
+    /// The same request, charging nothing.
+    #[must_use]
+    pub const fn peek(self) -> Request<'a> {
+        Request { intent: Intent::Peek, ..self }
+    }
+
+    /// The same request, with an explanation in its answer.
+    #[must_use]
+    pub const fn explained(self) -> Request<'a> {
+        Request { explain: true, ..self }
+    }
+}
+
+/// Why a request was answered as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Allowed.
+    Ok,
+    /// A limit is used up.
+    Limited,
+    /// The key is blocked.
+    Blocked,
+    /// The limiter is disabled: allowed, not counted.
+    Disabled,
+    /// The cost is above what the limit ever allows.
+    CostAboveLimit,
+}
+
+impl Reason {
+    /// The word for it in every interface.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Reason::Ok => "ok",
+            Reason::Limited => "limited",
+            Reason::Blocked => "blocked",
+            Reason::Disabled => "disabled",
+            Reason::CostAboveLimit => "cost_above_limit",
+        }
+    }
+}
+
+impl From<all_or_nothing::Reason> for Reason {
+    fn from(reason: all_or_nothing::Reason) -> Reason {
+        match reason {
+            all_or_nothing::Reason::Ok => Reason::Ok,
+            all_or_nothing::Reason::Limited => Reason::Limited,
+            all_or_nothing::Reason::Blocked => Reason::Blocked,
+            all_or_nothing::Reason::CostAboveLimit => Reason::CostAboveLimit,
+        }
+    }
+}
+
+/// The answer. With several limits or limiters it describes the one that decided: the denying one
+/// with the longest wait, or when all allow the one with the least remaining.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct Answer {
+    /// Yes or no.
+    pub allowed: bool,
+    /// Why.
+    pub reason: Reason,
+    /// The limiter that decided; `None`: none applied.
+    pub limiter: Option<Arc<LimiterSpec>>,
+    /// Which of its limits decided, from 0.
+    pub limit_index: usize,
+    /// The most that can pass at once; `None` when no limit was asked.
+    pub limit: Option<u32>,
+    /// What is left; `None` when no limit was asked.
+    pub remaining: Option<u32>,
+    /// On a denial, how long until the same request can pass; `None` then: it never can.
+    pub retry_after: Option<Micros>,
+    /// Until the limit is as if never used; `None` when no limit was asked.
+    pub reset_after: Option<Micros>,
+    /// The authority clock's time of this decision.
+    pub at: Micros,
+    /// Every limiter that matched, if the request asked for it.
+    pub explanation: Vec<Explained>,
+}
+
+/// What one limiter that matched had to say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Explained {
+    /// The limiter.
+    pub limiter: Arc<LimiterSpec>,
+    /// The key it used.
+    pub key: Vec<u8>,
+    /// False: it is disabled and was not asked.
+    pub enabled: bool,
+    /// True for the one that decided.
+    pub decided: bool,
+    /// Until when the key is blocked, if it is.
+    pub blocked_until: Option<Micros>,
+    /// True when the table was full and the over-counting sketch answered.
+    pub sketched: bool,
+    /// Each limit with its verdict on this request and its counters after it.
+    pub limits: Vec<(Limit, Decision)>,
+}
+
+/// Why a question could not be answered. Nothing was charged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum AskError {
+    /// No limiter has this name.
+    UnknownLimiter {
+        /// The name asked for.
+        name: String,
+        /// The names there are, at most ten.
+        known: Vec<String>,
+    },
+    /// The key is empty or too long.
+    Key(KeyError),
+    /// The limiter keeps no names, so that its keys cannot be listed.
+    NoNames(String),
+    /// The table is full of live keys, so that a block of a new one finds no place.
+    Full {
+        /// The limiter.
+        limiter: String,
+    },
+}
+
+impl From<KeyError> for AskError {
+    fn from(error: KeyError) -> AskError {
+        AskError::Key(error)
+    }
+}
+
+impl std::error::Error for AskError {}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AskError::UnknownLimiter { name, known } if known.is_empty() => {
+                write!(f, "no limiter is named \"{}\"; the policy has none", name.escape_debug())
+            }
+            AskError::UnknownLimiter { name, known } => {
+                write!(f, "no limiter is named \"{}\"; there are: {}", name.escape_debug(), known.join(", "))
+            }
+            AskError::Key(error) => error.fmt(f),
+            AskError::NoNames(limiter) => write!(
+                f,
+                "limiter \"{limiter}\" keeps hashes only, so its keys cannot be listed; set names = true to list them"
+            ),
+            AskError::Full { limiter } => write!(
+                f,
+                "limiter \"{limiter}\" has no place for a new key: the table is full of live keys; raise [store] max_memory"
+            ),
+        }
+    }
+}

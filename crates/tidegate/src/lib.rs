@@ -1,0 +1,24 @@
+//! Tidegate as a library: one rate limiter that answers "may this happen now?" exactly, explains
+//! itself and stays within its memory.
+//!
+//! A [`Policy`] names limiters; a [`Gate`] holds one and answers [`Request`]s; a [`Clock`] comes in
+//! from outside. Decisions take well under a microsecond and never wait for anything but a lock.
+
+mod answer;
+mod clock;
+mod gate;
+pub mod headers;
+#[cfg(feature = "tower")]
+pub mod layer;
+mod policy;
+
+pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
+pub use clock::{Clock, ManualClock, ProcessClock};
+pub use gate::{Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Settings, Usage};
+pub use headers::RateLimitHeaders;
+pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, Policy, PolicyError, PolicyProblem};
+pub use tidegate_core::all_or_nothing::{Intent, Ruling};
+pub use tidegate_core::{
+    Algorithm, Decision, KEY_LEN_MAX, KeyError, LIMITS_MAX, Limit, LimitError, Micros, Rules, RulesError, Verdict, text,
+};
+pub use tidegate_store::{Counts, SnapshotError, Which};

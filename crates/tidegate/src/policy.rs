@@ -1,0 +1,216 @@
+//! The policy: which limiters there are, and which of them a request meets.
+//!
+//! A policy is data, checked once when it is made; nothing here decides or stores.
+
+use std::{fmt, sync::Arc};
+use tidegate_core::{KEY_LEN_MAX, Rules};
+
+/// One limiter of a policy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LimiterSpec {
+    /// Its name: 1 to 64 of `A–Z a–z 0–9 _ . -`, as it stands in paths, headers and metrics.
+    pub name: String,
+    /// Requests of this domain meet it; `None`: those without one.
+    pub domain: Option<String>,
+    /// The request attributes that make its key. None: it is only met by name.
+    pub by: Vec<String>,
+    /// What it allows.
+    pub rules: Rules,
+    /// Keep key names, so that they can be listed. Without, only hashes are kept.
+    pub names: bool,
+    /// A disabled limiter allows everything; `false`: the flag is kept but not heeded.
+    pub honour_disable: bool,
+}
+
+impl LimiterSpec {
+    /// A limiter that is met by its name, keeps names and heeds its disabled flag.
+    #[must_use]
+    pub fn new(name: impl Into<String>, rules: Rules) -> LimiterSpec {
+        LimiterSpec { name: name.into(), domain: None, by: Vec::new(), rules, names: true, honour_disable: true }
+    }
+
+    /// The same limiter, met by requests of `domain` that have all attributes of `by`.
+    #[must_use]
+    pub fn by(self, domain: Option<&str>, by: &[&str]) -> LimiterSpec {
+        LimiterSpec {
+            domain: domain.map(str::to_owned),
+            by: by.iter().map(|name| (*name).to_owned()).collect(),
+            ..self
+        }
+    }
+
+    /// The name of its `index`-th limit in RateLimit headers: `name`, then `name-2`…
+    #[must_use]
+    pub fn policy_name(&self, index: usize) -> String {
+        match index {
+            0 => self.name.clone(),
+            _ => format!("{}-{}", self.name, index + 1),
+        }
+    }
+
+    /// The key that these attributes make, or `None` when one is missing.
+    ///
+    /// One attribute is its value. Several are `name=value` joined by commas, with commas and
+    /// backslashes in values escaped, so that no two sets of values share a key.
+    pub(crate) fn key_of(&self, attributes: &[(&str, &[u8])]) -> Option<Vec<u8>> {
+        let value = |name: &str| attributes.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+        if let [only] = self.by.as_slice() {
+            return value(only).map(<[u8]>::to_vec);
+        }
+        let mut key = Vec::new();
+        for (index, name) in self.by.iter().enumerate() {
+            if index > 0 {
+                key.push(b',');
+            }
+            key.extend_from_slice(name.as_bytes());
+            key.push(b'=');
+            for byte in value(name)? {
+                if matches!(byte, b',' | b'\\') {
+                    key.push(b'\\');
+                }
+                key.push(*byte);
+            }
+        }
+        (!self.by.is_empty()).then_some(key)
+    }
+}
+
+/// Limiters with distinct names, in definition order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Policy {
+    limiters: Vec<Arc<LimiterSpec>>,
+}
+
+/// Most limiters of a policy.
+pub const LIMITERS_MAX: usize = 1_000;
+/// Longest name of a limiter, a domain or an attribute.
+pub const NAME_LEN_MAX: usize = 64;
+
+impl Policy {
+    /// The policy, if all names are well formed and no two limiters share one.
+    ///
+    /// # Errors
+    /// Names the limiter at fault by index.
+    pub fn new(limiters: Vec<LimiterSpec>) -> Result<Policy, PolicyError> {
+        if limiters.len() > LIMITERS_MAX {
+            return Err(PolicyError { index: LIMITERS_MAX, problem: PolicyProblem::TooMany(limiters.len()) });
+        }
+        for (index, limiter) in limiters.iter().enumerate() {
+            let fail = |problem| Err(PolicyError { index, problem });
+            let attributes = limiter.by.iter().chain(&limiter.domain);
+            if let Some(bad) = std::iter::once(&limiter.name).chain(attributes).find(|name| !is_name(name)) {
+                return fail(PolicyProblem::Name(bad.clone()));
+            }
+            if limiters[..index].iter().any(|other| other.name == limiter.name) {
+                return fail(PolicyProblem::Twice(limiter.name.clone()));
+            }
+            if let Some(twice) = limiter.by.iter().enumerate().find(|(i, name)| limiter.by[..*i].contains(name)) {
+                return fail(PolicyProblem::AttributeTwice(twice.1.clone()));
+            }
+            if let (Some(domain), true) = (&limiter.domain, limiter.by.is_empty()) {
+                return fail(PolicyProblem::DomainWithoutBy(domain.clone()));
+            }
+        }
+        Ok(Policy { limiters: limiters.into_iter().map(Arc::new).collect() })
+    }
+
+    /// The limiters, in definition order.
+    #[must_use]
+    pub fn limiters(&self) -> &[Arc<LimiterSpec>] {
+        &self.limiters
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let ok = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(ok)
+}
+
+/// Why a policy was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PolicyError {
+    /// Which limiter, from 0.
+    pub index: usize,
+    /// What is wrong with it.
+    pub problem: PolicyProblem,
+}
+
+/// What is wrong with a limiter of a policy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PolicyProblem {
+    /// More than [`LIMITERS_MAX`].
+    TooMany(usize),
+    /// A name, domain or attribute of other characters, or too long.
+    Name(String),
+    /// Another limiter has the name.
+    Twice(String),
+    /// `by` names an attribute twice.
+    AttributeTwice(String),
+    /// A domain without `by` would never be met.
+    DomainWithoutBy(String),
+}
+
+impl std::error::Error for PolicyError {}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.problem {
+            PolicyProblem::TooMany(n) => {
+                write!(f, "{n} limiters are more than {LIMITERS_MAX}; limit by key instead of by limiter")
+            }
+            PolicyProblem::Name(name) => write!(
+                f,
+                "the name \"{}\" is not 1 to {NAME_LEN_MAX} of A-Z a-z 0-9 _ . -; choose another",
+                name.escape_debug()
+            ),
+            PolicyProblem::Twice(name) => write!(f, "a second limiter is named \"{name}\"; names must differ"),
+            PolicyProblem::AttributeTwice(name) => write!(f, "\"by\" names \"{name}\" twice; once is enough"),
+            PolicyProblem::DomainWithoutBy(domain) => write!(
+                f,
+                "domain \"{domain}\" has no effect without \"by\"; add by = [\"user\"] or leave the domain out"
+            ),
+        }
+    }
+}
+
+const _: () = assert!(NAME_LEN_MAX < KEY_LEN_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::Algorithm;
+
+    fn spec(name: &str) -> LimiterSpec {
+        LimiterSpec::new(name, Rules::new(Algorithm::TokenBucket, &["1 per day".parse().unwrap()]).unwrap())
+    }
+
+    #[track_caller]
+    fn check(limiters: Vec<LimiterSpec>, index: usize, part: &str) {
+        let error = Policy::new(limiters).unwrap_err();
+        assert_eq!(error.index, index);
+        assert!(error.to_string().contains(part), "{error}");
+    }
+
+    #[test]
+    fn refusals_name_the_limiter_and_the_remedy() {
+        check(vec![spec("a"), spec("")], 1, "1 to 64");
+        check(vec![spec("a b")], 0, "the name \"a b\"");
+        check(vec![spec("a"), spec("b"), spec("a")], 2, "named \"a\"");
+        check(vec![spec("a").by(None, &["ip", "ip"])], 0, "\"ip\" twice");
+        check(vec![spec("a").by(Some("login"), &[])], 0, "no effect without \"by\"");
+        check((0..1001).map(|i| spec(&format!("l{i}"))).collect(), 1000, "1001 limiters");
+    }
+
+    #[test]
+    fn no_two_sets_of_attributes_share_a_key() {
+        let both = spec("a").by(None, &["user", "ip"]);
+        let key = |user: &[u8], ip: &[u8]| both.key_of(&[("ip", ip), ("user", user)]).unwrap();
+        assert_eq!(key(b"u1", b"192.0.2.1"), b"user=u1,ip=192.0.2.1");
+        assert_ne!(key(b"u,ip=x", b"y"), key(b"u", b"x,ip=y"));
+        assert_ne!(key(b"u\\", b"x"), key(b"u", b"\\x"));
+        assert_eq!(both.key_of(&[("user", b"u1")]), None);
+        assert_eq!(spec("a").key_of(&[("user", b"u1")]), None);
+        assert_eq!(spec("a").by(None, &["ip"]).key_of(&[("ip", b"::1")]).unwrap(), b"::1");
+    }
+}

@@ -1,0 +1,272 @@
+//! The gate as its users see it: policies, keys of attributes, explanations, people's commands,
+//! restarts.
+#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+
+use tidegate::{
+    Algorithm, AskError, Clock, Gate, LimiterSpec, Micros, OpenError, Policy, Reason, Request, Rules, Settings, Which,
+};
+
+fn spec(name: &str, algorithm: Algorithm, limits: &[&str]) -> LimiterSpec {
+    let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();
+    LimiterSpec::new(name, Rules::new(algorithm, &limits).unwrap())
+}
+
+/// The design note's hybrid: by user, by address, both or neither.
+fn login() -> Vec<LimiterSpec> {
+    vec![
+        spec("login-user", Algorithm::SlidingLog, &["2 per minute"]).by(Some("login"), &["user"]),
+        spec("login-ip", Algorithm::FixedWindow, &["3 per minute"]).by(Some("login"), &["ip"]),
+    ]
+}
+
+fn gate(limiters: Vec<LimiterSpec>) -> Gate {
+    Gate::with_clock(Policy::new(limiters).unwrap(), Clock::manual(Micros::from_secs(1_000_000)))
+}
+
+/// `[+SECONDS] [user=U] [ip=I] -> allow|deny [by LIMITER] [left=N]`
+#[track_caller]
+fn check_login(script: &str) {
+    let gate = gate(login());
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (request, expected) = line.split_once("->").unwrap();
+        let mut attributes: Vec<(&str, &[u8])> = Vec::new();
+        for word in request.split_whitespace() {
+            match word.split_once('=') {
+                Some((name, value)) => attributes.push((name, value.as_bytes())),
+                None => {
+                    let seconds = word.strip_prefix('+').unwrap().parse().unwrap();
+                    gate.clock().set(gate.now().saturating_add(Micros::from_secs(seconds)));
+                }
+            }
+        }
+        let answer = gate.decide(&Request::of(Some("login"), &attributes)).unwrap();
+        let limiter = answer.limiter.map_or("none".to_owned(), |limiter| limiter.name.clone());
+        let left = answer.remaining.map_or("none".to_owned(), |left| left.to_string());
+        let got = format!("{} by {limiter} left={left}", if answer.allowed { "allow" } else { "deny" });
+        assert_eq!(got, expected.trim(), "{line}");
+    }
+}
+
+#[test]
+fn a5_hybrid_charges_both_or_neither() {
+    check_login(
+        "
+        user=u1 ip=a -> allow by login-user left=1
+        user=u1 ip=a -> allow by login-user left=0
+        user=u1 ip=a -> deny by login-user left=0
+        user=u1 ip=b -> deny by login-user left=0
+        user=u2 ip=a -> allow by login-ip left=0
+        user=u2 ip=a -> deny by login-ip left=0
+        user=u2 ip=b -> allow by login-user left=0
+        ip=b         -> allow by login-ip left=1
+        user=u3      -> allow by login-user left=1
+        zone=7       -> allow by none left=none
+        +60 user=u1 ip=a -> allow by login-user left=1",
+    );
+}
+
+#[test]
+fn explains_who_matched_and_who_decided() {
+    let gate = gate(login());
+    let attributes: [(&str, &[u8]); 2] = [("user", b"u1"), ("ip", b"a")];
+    let request = Request::of(Some("login"), &attributes).explained();
+    let answer = gate.decide(&request.cost(2)).unwrap();
+    let told: Vec<_> = answer.explanation.iter().map(|e| (e.limiter.name.as_str(), e.decided)).collect();
+    assert_eq!(told, [("login-user", true), ("login-ip", false)]);
+    assert_eq!(answer.explanation[0].key, b"u1");
+    let (limit, decision) = answer.explanation[1].limits[0];
+    assert_eq!((limit.to_string().as_str(), decision.remaining), ("3 per 1m", 1));
+    let denied = gate.decide(&request).unwrap();
+    assert!(!denied.allowed && denied.explanation[1].limits[0].1.verdict.is_allowed());
+    assert_eq!(denied.explanation[1].limits[0].1.remaining, 1, "the denial left the address alone");
+}
+
+#[test]
+fn a_peek_says_what_a_hit_would_and_changes_nothing() {
+    let gate = gate(vec![spec("api", Algorithm::FixedWindow, &["1 per minute block 1h"])]);
+    for _ in 0..3 {
+        assert!(gate.peek("api", "k").unwrap().allowed);
+    }
+    assert!(gate.hit("api", "k").unwrap().allowed);
+    for _ in 0..3 {
+        let answer = gate.peek("api", "k").unwrap();
+        assert_eq!((answer.allowed, answer.reason), (false, Reason::Limited));
+        assert_eq!(answer.retry_after, Some(Micros::from_secs(60)), "a peek starts no block");
+    }
+}
+
+#[test]
+fn a_disabled_limiter_allows_and_counts_nothing() {
+    let mut stubborn = spec("stubborn", Algorithm::FixedWindow, &["1 per minute"]);
+    stubborn.honour_disable = false;
+    let gate = gate(vec![spec("api", Algorithm::FixedWindow, &["1 per minute"]), stubborn]);
+    gate.set_enabled("api", false).unwrap();
+    gate.set_enabled("stubborn", false).unwrap();
+    for _ in 0..5 {
+        let answer = gate.hit("api", "k").unwrap();
+        assert_eq!((answer.allowed, answer.reason, answer.limit), (true, Reason::Disabled, None));
+        assert_eq!(answer.limiter.unwrap().name, "api");
+    }
+    assert!(gate.hit("stubborn", "k").unwrap().allowed);
+    assert!(!gate.hit("stubborn", "k").unwrap().allowed, "honour_disable = false keeps limiting");
+    gate.set_enabled("api", true).unwrap();
+    assert_eq!(gate.hit("api", "k").unwrap().remaining, Some(0));
+}
+
+#[test]
+fn a10_people_block_unblock_and_list() {
+    let gate = gate(vec![spec("api", Algorithm::TokenBucket, &["5 per minute"])]);
+    let names = |which| gate.keys("api", which, None, 100).unwrap().keys;
+    let until = gate.block("api", b"bad", Micros::from_secs(600)).unwrap();
+    assert_eq!(until, gate.now().saturating_add(Micros::from_secs(600)));
+    let answer = gate.hit("api", "bad").unwrap();
+    assert_eq!((answer.reason, answer.retry_after), (Reason::Blocked, Some(Micros::from_secs(600))));
+    assert!(gate.hit("api", "good").unwrap().allowed);
+    assert_eq!(names(Which::Blocked), [b"bad"]);
+    assert_eq!(names(Which::Tracked), [&b"bad"[..], b"good"]);
+    assert!(gate.unblock("api", b"bad").unwrap());
+    assert!(!gate.unblock("api", b"bad").unwrap());
+    assert!(gate.hit("api", "bad").unwrap().allowed);
+    gate.block("api", b"x", Micros::from_secs(10)).unwrap();
+    gate.block("api", b"y", Micros::from_secs(10)).unwrap();
+    assert_eq!(gate.unblock_all("api").unwrap(), 2);
+    assert_eq!(gate.unblock_all("api").unwrap(), 0);
+    gate.block("api", b"z", Micros::from_secs(10)).unwrap();
+    gate.clock().set(gate.now().saturating_add(Micros::from_secs(10)));
+    assert_eq!(names(Which::Blocked), Vec::<Vec<u8>>::new(), "over at exactly its end");
+    assert!(gate.hit("api", "z").unwrap().allowed);
+}
+
+#[test]
+fn listings_come_in_pages_that_miss_nothing() {
+    let gate = gate(vec![spec("api", Algorithm::FixedWindow, &["5 per minute"])]);
+    for key in 0..1_000 {
+        let _ = gate.hit("api", format!("key {key}")).unwrap();
+    }
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = gate.keys("api", Which::Tracked, after, 7).unwrap();
+        assert!(page.keys.len() <= 7);
+        all.extend(page.keys);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+        assert_eq!(after.unwrap().to_string().parse(), Ok(after.unwrap()));
+    }
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 1_000);
+}
+
+#[test]
+fn refusals_charge_nothing() {
+    let hashes = LimiterSpec { names: false, ..spec("hashes", Algorithm::TokenBucket, &["5 per minute"]) };
+    let gate = gate(vec![spec("api", Algorithm::TokenBucket, &["5 per minute"]), hashes]);
+    let said = |result: Result<_, AskError>| result.err().unwrap().to_string();
+    assert!(said(gate.hit("apy", "k").map(drop)).contains("no limiter is named \"apy\"; there are: api, hashes"));
+    assert!(said(gate.hit("api", "").map(drop)).contains("the key is empty"));
+    assert!(said(gate.hit("api", [7; 513]).map(drop)).contains("513 bytes, more than 512"));
+    assert!(gate.hit("api", [7; 512]).unwrap().allowed);
+    assert!(said(gate.keys("hashes", Which::Tracked, None, 9).map(drop)).contains("set names = true"));
+    assert!(said(gate.hit_many("api", &[b"a", b""], 1).map(drop)).contains("the key is empty"));
+    assert_eq!(gate.peek("api", "a").unwrap().remaining, Some(5), "the batch with a bad key charged nothing");
+    let denied = gate.decide(&Request::hit("api", b"a").cost(6)).unwrap();
+    assert_eq!((denied.reason, denied.retry_after), (Reason::CostAboveLimit, None));
+}
+
+#[test]
+fn a_reload_keeps_states_and_applies_at_once() {
+    let one = |limits: &[&str]| Policy::new(vec![spec("api", Algorithm::SlidingLog, limits)]).unwrap();
+    let gate = Gate::with_clock(one(&["5 per minute"]), Clock::manual(Micros::from_secs(100)));
+    let _ = gate.decide(&Request::hit("api", b"k").cost(4)).unwrap();
+    gate.block("api", b"bad", Micros::from_secs(60)).unwrap();
+    gate.set_enabled("api", true).unwrap();
+    gate.reload(&one(&["9 per minute"]));
+    assert_eq!(gate.peek("api", "k").unwrap().remaining, Some(5));
+    gate.reload(&one(&["3 per minute"]));
+    assert!(!gate.hit("api", "k").unwrap().allowed);
+    gate.reload(&one(&["9 per minute", "2 per second"]));
+    assert_eq!(gate.hit("api", "k").unwrap().remaining, Some(1), "a second limit starts fresh, the first goes on");
+    assert_eq!(gate.hit("api", "bad").unwrap().reason, Reason::Blocked);
+    gate.reload(&Policy::default());
+    assert!(matches!(gate.hit("api", "k"), Err(AskError::UnknownLimiter { .. })));
+}
+
+#[test]
+fn a_restart_goes_on_where_it_was() {
+    let files = tempfile::tempdir().unwrap();
+    let settings = Settings { path: Some(files.path().join("data")), ..Settings::default() };
+    let policy = || {
+        let algorithms = Algorithm::ALL.into_iter().enumerate();
+        let specs = algorithms.map(|(i, a)| spec(&format!("l{i}"), a, &["5 per minute", "8 per hour block 2h"]));
+        Policy::new(specs.collect()).unwrap()
+    };
+    let open = |at| Gate::open(policy(), &settings, Clock::manual(Micros::from_secs(at)));
+    let gate = open(1_000).unwrap();
+    assert!(open(1_000).is_err_and(|error| error.to_string().contains("another process holds")));
+    for index in 0..5 {
+        let _ = gate.decide(&Request::hit(&format!("l{index}"), b"k").cost(3)).unwrap();
+        gate.block(&format!("l{index}"), b"bad", Micros::from_secs(600)).unwrap();
+    }
+    gate.set_enabled("l2", false).unwrap();
+    gate.save().unwrap();
+    drop(gate);
+
+    // A clock that was set back while it was down: no state comes from the future.
+    let gate = open(500).unwrap();
+    assert_eq!(gate.now(), Micros::from_secs(1_000));
+    for index in [0, 1, 3, 4] {
+        let limiter = format!("l{index}");
+        assert_eq!(gate.peek(&limiter, "k").unwrap().remaining, Some(2), "{limiter}");
+        assert_eq!(gate.hit(&limiter, "bad").unwrap().retry_after, Some(Micros::from_secs(600)), "{limiter}");
+    }
+    assert_eq!(gate.hit("l2", "bad").unwrap().reason, Reason::Disabled);
+}
+
+#[test]
+fn a_damaged_snapshot_is_reported_and_never_empty() {
+    let files = tempfile::tempdir().unwrap();
+    let settings = Settings { path: Some(files.path().to_owned()), ..Settings::default() };
+    let policy = || Policy::new(vec![spec("api", Algorithm::SlidingLog, &["5 per minute"])]).unwrap();
+    let open = || Gate::open(policy(), &settings, Clock::manual(Micros::from_secs(1_000)));
+    let gate = open().unwrap();
+    for key in 0..20 {
+        let _ = gate.hit("api", format!("k{key}")).unwrap();
+    }
+    gate.save().unwrap();
+    drop(gate);
+    let path = files.path().join("snapshot");
+    let whole = std::fs::read(&path).unwrap();
+    let cases = (0..whole.len()).step_by(37).flat_map(|at| {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 0x10;
+        [flipped, whole[..at].to_vec()]
+    });
+    for bytes in cases {
+        std::fs::write(&path, bytes).unwrap();
+        match open() {
+            Err(OpenError::Snapshot(error)) => assert!(error.to_string().contains("is damaged"), "{error}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    std::fs::write(&path, whole).unwrap();
+    assert_eq!(open().unwrap().peek("api", "k7").unwrap().remaining, Some(4));
+}
+
+#[test]
+fn state_that_does_not_fit_the_budget_is_refused() {
+    let files = tempfile::tempdir().unwrap();
+    let settings = |max_memory| Settings { path: Some(files.path().to_owned()), max_memory };
+    let policy = || Policy::new(vec![spec("api", Algorithm::FixedWindow, &["5 per day"])]).unwrap();
+    let open = |max| Gate::open(policy(), &settings(max), Clock::manual(Micros::from_secs(1_000)));
+    let gate = open(64 << 20).unwrap();
+    for key in 0..100_000 {
+        let _ = gate.hit("api", format!("key {key}")).unwrap();
+    }
+    gate.save().unwrap();
+    drop(gate);
+    let error = open(1 << 20).unwrap_err().to_string();
+    assert!(error.contains("more than max_memory = 1 MiB; raise it"), "{error}");
+    assert_eq!(open(64 << 20).unwrap().usage().entries, 100_000);
+}
