@@ -6,7 +6,9 @@
 //! forward is followed, so that aligned windows stay aligned with the world's.
 //! Simulations and tests set a clock by hand.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tidegate_core::Micros;
 
@@ -67,35 +69,131 @@ impl Clock {
     }
 }
 
-/// Epoch microseconds = `offset` + time since `origin`; the offset only grows.
+/// The process's clock: the processor's counter, disciplined once a second by the system's clocks.
+///
+/// Asking the system takes about 30 ns, a third of a decision, and it happens while a key is
+/// locked. The counter takes 10. So between two corrections time is a straight line over the counter:
+/// `base + (counter - start) × rate`. A correction never moves it back: what is too far ahead is slowed
+/// down until the system has caught up.
 #[derive(Debug)]
 pub struct ProcessClock {
+    counter: quanta::Clock,
+    system: Mutex<System>,
+    line: Line,
+}
+
+/// The system's time: monotonic since the start, plus an offset to the epoch that only grows.
+#[derive(Debug)]
+struct System {
     origin: Instant,
-    offset_us: AtomicU64,
+    offset_us: u64,
+    /// Counter and microseconds at the last correction, to measure the counter's rate.
+    last: (u64, u64),
+}
+
+/// The straight line, readable while it is replaced: readers try again when `version` is odd or moved.
+#[derive(Debug, Default)]
+struct Line {
+    version: AtomicU64,
+    start: AtomicU64,
+    base_us: AtomicU64,
+    /// Microseconds per count, times 2^RATE_BITS.
+    rate: AtomicU64,
 }
 
 /// How far the wall clock may be ahead before it is followed: less is the noise of reading two clocks.
 const NOISE_US: u64 = 1_000;
+const RATE_BITS: u32 = 44;
+/// An error of the line is worked off by running this much faster or slower, in parts per million.
+const SLEW_PPM: u64 = 500;
+/// Rates are measured over at least this long: less is noise.
+const MEASURE_US: u64 = 2_000;
 
 impl ProcessClock {
     fn start(wall_us: u64) -> ProcessClock {
-        ProcessClock { origin: Instant::now(), offset_us: AtomicU64::new(wall_us) }
+        let counter = quanta::Clock::new();
+        let origin = Instant::now();
+        let system = System { origin, offset_us: wall_us, last: (counter.raw(), wall_us) };
+        let clock = ProcessClock { counter, system: Mutex::new(system), line: Line::default() };
+        while clock.system().now_us() < wall_us + MEASURE_US {
+            std::hint::spin_loop();
+        }
+        clock.correct();
+        clock
     }
 
-    fn elapsed(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX)
-    }
-
+    #[inline]
     fn now(&self) -> Micros {
-        Micros::saturating(self.offset_us.load(Relaxed).saturating_add(self.elapsed()))
+        Micros::saturating(self.line.at(self.counter.raw()))
     }
 
+    /// Goes ahead with the wall clock if that has gone ahead, and corrects the line.
     fn follow(&self, wall_us: u64) {
-        let wanted = wall_us.saturating_sub(self.elapsed());
-        if wanted > self.offset_us.load(Relaxed) + NOISE_US {
-            self.offset_us.fetch_max(wanted, Relaxed);
+        let mut system = self.system();
+        let ahead = wall_us.saturating_sub(system.now_us());
+        if ahead > NOISE_US {
+            system.offset_us += ahead;
+            system.last.1 += ahead;
+        }
+        drop(system);
+        self.correct();
+    }
+
+    fn correct(&self) {
+        let mut system = self.system();
+        let (count, now_us) = (self.counter.raw(), system.now_us());
+        let (counts, micros) = (count.saturating_sub(system.last.0), now_us.saturating_sub(system.last.1));
+        if counts > 0 && micros >= MEASURE_US {
+            let rate = (u128::from(micros) << RATE_BITS) / u128::from(counts);
+            self.line.replace(count, now_us, u64::try_from(rate).unwrap_or(0));
+            system.last = (count, now_us);
+        } else if now_us > self.line.at(count) {
+            self.line.replace(count, now_us, self.line.rate.load(Relaxed));
         }
     }
+
+    fn system(&self) -> MutexGuard<'_, System> {
+        self.system.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl System {
+    fn now_us(&self) -> u64 {
+        self.offset_us.saturating_add(u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Line {
+    #[inline]
+    fn at(&self, count: u64) -> u64 {
+        loop {
+            let version = self.version.load(Acquire);
+            let (start, base, rate) = (self.start.load(Relaxed), self.base_us.load(Relaxed), self.rate.load(Relaxed));
+            fence(Acquire);
+            if version.is_multiple_of(2) && self.version.load(Relaxed) == version {
+                return base + along(count.saturating_sub(start), rate);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Goes on from here towards `now_us` at about `rate`. Only one thread at a time.
+    fn replace(&self, count: u64, now_us: u64, rate: u64) {
+        let reached = self.at(count);
+        let slowed = if reached > now_us { rate - rate / 1_000_000 * SLEW_PPM } else { rate };
+        self.version.fetch_add(1, AcqRel);
+        self.start.store(count, Relaxed);
+        // Behind is made up at once: a small step forward is time passing.
+        self.base_us.store(reached.max(now_us), Relaxed);
+        self.rate.store(slowed, Relaxed);
+        self.version.fetch_add(1, Release);
+    }
+}
+
+#[inline]
+fn along(counts: u64, rate: u64) -> u64 {
+    let micros = (u128::from(counts) * u128::from(rate)) >> RATE_BITS;
+    u64::try_from(micros).unwrap_or(u64::MAX)
 }
 
 /// A clock set by hand.
@@ -117,8 +215,42 @@ mod tests {
         let before = clock.now();
         clock.follow(1_000_000_000);
         assert!(clock.now() >= before);
+        assert!(clock.now() < Micros::saturating(5_100_000_000));
         clock.follow(9_000_000_000);
         assert!(clock.now() >= Micros::saturating(9_000_000_000));
+        assert!(clock.now() < Micros::saturating(9_100_000_000));
+    }
+
+    #[test]
+    fn keeps_pace_with_the_system_and_never_goes_back() {
+        let clock = ProcessClock::start(1_000_000);
+        let start = Instant::now();
+        let began = clock.now();
+        let mut last = began;
+        while start.elapsed().as_millis() < 300 {
+            for _ in 0..1_000 {
+                let now = clock.now();
+                assert!(now >= last, "{now:?} after {last:?}");
+                last = now;
+            }
+            clock.correct();
+        }
+        let (ours, systems) = (clock.now().get() - began.get(), start.elapsed().as_micros());
+        assert!(u128::from(ours).abs_diff(systems) < 2_000, "{ours} µs of the clock in {systems} µs");
+    }
+
+    #[test]
+    fn a_line_that_is_ahead_is_slowed_and_not_turned_back() {
+        let line = Line::default();
+        let one_to_one = 1 << RATE_BITS;
+        line.replace(0, 100, one_to_one);
+        assert_eq!(line.at(1_000_000), 1_000_100);
+        line.replace(1_000_000, 1_000_000, one_to_one);
+        assert_eq!(line.at(1_000_000), 1_000_100);
+        let later = line.at(2_000_000);
+        assert!((2_000_100 - 501..2_000_100 - 498).contains(&later), "{later}");
+        line.replace(2_000_000, 2_000_000, one_to_one);
+        assert_eq!(line.at(2_000_000), 2_000_000, "behind is made up at once");
     }
 
     #[test]
