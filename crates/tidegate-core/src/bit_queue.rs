@@ -1,7 +1,7 @@
 //! A queue of bits: written at the back, read and dropped at the front.
 //!
-//! It knows nothing of what the bits mean. Invariant: memory follows the bits held, within an
-//! eighth and a few bytes, in both directions: a queue that empties gives its memory back.
+//! It knows nothing of what the bits mean. Invariant: memory follows the bits held, within a
+//! sixteenth and a few bytes, in both directions: a queue that empties gives its memory back.
 
 /// Bits in, bits out, least significant first.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -73,15 +73,15 @@ impl BitQueue {
         }
     }
 
-    /// Room for `bits` more: dropped bytes are used up before memory is asked for, and then an
-    /// eighth more, as a doubling vector would waste a third of what a million keys need.
+    /// Room for `bits` more: dropped bytes are used up before memory is asked for, and then a
+    /// sixteenth more, as a doubling vector would waste a third of what a million keys need.
     fn make_room(&mut self, bits: u32) {
         let end = |tail: usize| (tail + bits as usize).div_ceil(8);
         if end(self.tail) > self.bytes.capacity() {
             self.close_gap();
             let len = self.bytes.len();
             if end(self.tail) > self.bytes.capacity() {
-                self.bytes.reserve_exact(end(self.tail) - len + len / 8 + 8);
+                self.bytes.reserve_exact(end(self.tail) - len + len / 16 + 8);
             }
         }
     }

@@ -46,7 +46,12 @@ impl Names {
 
     /// True when moving the live names together is worth it.
     pub(crate) fn wants_compaction(&self) -> bool {
-        self.dead > self.bytes.len() / 2 && self.dead > 1024
+        self.dead > self.bytes.len() / 2
+    }
+
+    /// True when moving the live names together makes room for one more, at a bearable price.
+    pub(crate) fn has_holes_for(&self, len: usize) -> bool {
+        self.dead >= len.max(self.bytes.len() / 8)
     }
 }
 

@@ -144,7 +144,7 @@ impl Shard {
             Algorithm::SlidingLog => None,
         }?;
         self.latest = frame.now;
-        self.count(&ruling, Intent::Hit, Place::At(index));
+        self.count(&ruling, ruling.is_allowed(), Intent::Hit, Place::At(index));
         Some(ruling)
     }
 
@@ -207,17 +207,23 @@ impl Shard {
         self.scratch = prepared.states;
     }
 
+    /// Counts a decision of this limiter: a hit that another limiter denied was neither allowed nor
+    /// denied here.
     #[inline]
-    pub(crate) fn count(&mut self, ruling: &Ruling, intent: Intent, place: Place) {
+    pub(crate) fn count(&mut self, ruling: &Ruling, all_allow: bool, intent: Intent, place: Place) {
+        let sketched = u64::from(place == Place::Sketched);
         let counts = &mut self.counts;
-        match (intent, ruling.is_allowed()) {
-            (Intent::Peek, _) => counts.peeked += 1,
-            (Intent::Hit, true) => counts.allowed += 1,
-            (Intent::Hit, false) => counts.denied += 1,
-        }
-        if place == Place::Sketched && intent == Intent::Hit {
-            counts.sketched_allowed += u64::from(ruling.is_allowed());
-            counts.sketched_denied += u64::from(!ruling.is_allowed());
+        match intent {
+            Intent::Peek => counts.peeked += 1,
+            Intent::Hit if all_allow => {
+                counts.allowed += 1;
+                counts.sketched_allowed += sketched;
+            }
+            Intent::Hit if !ruling.is_allowed() => {
+                counts.denied += 1;
+                counts.sketched_denied += sketched;
+            }
+            Intent::Hit => {}
         }
     }
 
@@ -320,28 +326,37 @@ impl Shard {
                 return true;
             }
         }
-        if self.slots.len() >= self.slots.most() && !self.grow(frame) {
+        if self.slots.len() >= self.slots.most() {
+            self.grow(frame);
+        }
+        if !self.has_place(frame, key_len) {
             self.sweep(frame);
+            if self.names.has_holes_for(key_len) {
+                self.compact_names(frame.shape);
+            }
         }
         self.has_place(frame, key_len)
     }
 
     /// By a quarter, if the budget has room.
-    fn grow(&mut self, frame: &Frame<'_>) -> bool {
+    fn grow(&mut self, frame: &Frame<'_>) {
         let capacity = (self.slots.capacity() + self.slots.capacity() / 4).max(16);
         let more = Slots::bytes_for(frame.shape.stride(), capacity) - self.slots.bytes();
-        let room = frame.budget.has_room_for(more);
-        if room {
+        if self.may_take(frame, more) {
             self.resize(frame.shape, capacity);
         }
-        room
+    }
+
+    /// May this shard hold `more` bytes than it does? What it freed in this call counts as free.
+    fn may_take(&self, frame: &Frame<'_>, more: usize) -> bool {
+        let growth = (self.bytes() + more).saturating_sub(self.accounted);
+        growth == 0 || frame.budget.has_room_for(growth)
     }
 
     fn has_place(&self, frame: &Frame<'_>, key_len: usize) -> bool {
         let names = if frame.shape.names { self.names.growth_for(key_len) } else { 0 };
         let logs = if frame.shape.algorithm == Algorithm::SlidingLog { frame.shape.limits * NEW_LOG } else { 0 };
-        let growth = names + logs;
-        self.slots.len() < self.slots.most() && (growth == 0 || frame.budget.has_room_for(growth))
+        self.slots.len() < self.slots.most() && (names + logs == 0 || self.may_take(frame, names + logs))
     }
 
     /// Looks at the next few slots and drops what can be dropped.
@@ -437,7 +452,7 @@ impl Shard {
     pub(crate) fn block(&mut self, frame: &Frame<'_>, hash: u64, key: &[u8], until: Micros) -> bool {
         let index = match self.slots.find(hash, SHARD_BITS) {
             Some(index) => index,
-            None if self.make_place(frame, key.len()) => {
+            None if self.make_place(frame, key.len()) || self.make_place_for_block(frame, key.len()) => {
                 let index = self.insert(frame.shape, hash, key);
                 let mut states = (0..frame.shape.limits).map(|_| State::fresh(frame.shape.algorithm)).collect();
                 self.save(frame.shape, index, Micros::ZERO, &mut states);
@@ -447,6 +462,12 @@ impl Shard {
         };
         self.slots.entry_mut(index)[BLOCKED_UNTIL] = until.get();
         true
+    }
+
+    /// A block is rare and must not be lost to a lazy search: look at the whole shard.
+    fn make_place_for_block(&mut self, frame: &Frame<'_>, key_len: usize) -> bool {
+        self.purge(frame);
+        self.make_place(frame, key_len)
     }
 
     /// Forgets a key's history and block; was it blocked?

@@ -194,7 +194,7 @@ impl Table {
         all_allow: bool,
     ) {
         shard.latest = frame.now;
-        shard.count(ruling, intent, prepared.place);
+        shard.count(ruling, all_allow, intent, prepared.place);
         match intent {
             Intent::Hit => shard.commit(frame, hash, key, cost, prepared, all_allow && cost > 0),
             Intent::Peek => shard.put_away(prepared),

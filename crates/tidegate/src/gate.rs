@@ -80,9 +80,9 @@ impl Default for Settings {
 pub enum OpenError {
     /// The path cannot be used, or what was saved there is damaged.
     Snapshot(SnapshotError),
-    /// What was saved is more than the budget.
+    /// The limiters' empty tables and what was saved are more than the budget.
     TooSmall {
-        /// Bytes of live state.
+        /// Bytes needed.
         bytes: usize,
         /// Bytes allowed.
         max_bytes: usize,
@@ -103,12 +103,18 @@ impl fmt::Display for OpenError {
             OpenError::Snapshot(error) => error.fmt(f),
             OpenError::TooSmall { bytes, max_bytes } => write!(
                 f,
-                "the saved state needs {} MiB, more than max_memory = {} MiB; raise it, or move the snapshot away to start with empty counters",
-                bytes.div_ceil(1 << 20),
-                max_bytes >> 20
+                "the limiters and what was saved of their keys need {:.1} MiB, more than max_memory = {:.1} MiB; raise it, \
+                 or move the snapshot away to start with empty counters",
+                mib(*bytes),
+                mib(*max_bytes)
             ),
         }
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn mib(bytes: usize) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
 
 /// A limiter as it stands.
@@ -190,10 +196,13 @@ impl Gate {
             Some(directory) => directory.load(settings.max_memory)?,
             None => None,
         };
-        let Some((store, taken_at)) = saved else {
-            return Ok(Gate::on(Memory::new(settings.max_memory, None), &policy, clock, directory));
+        let store = match saved {
+            Some((store, taken_at)) => {
+                clock.not_before(taken_at);
+                store
+            }
+            None => Memory::new(settings.max_memory, None),
         };
-        clock.not_before(taken_at);
         let gate = Gate::on(store, &policy, clock, directory);
         gate.forget_others(&policy);
         (0..TEND_SHARE).for_each(|_| gate.tend());
@@ -218,9 +227,20 @@ impl Gate {
         match request.target {
             Target::Limiter { name, key } => {
                 check_key(key)?;
-                self.decide_met(&[(live.limiter(name)?, key.into())], request)
+                let limiter = live.limiter(name)?;
+                if request.explain || !limiter.is_heeded() {
+                    return Ok(self.decide_met(&[(limiter, key.into())], request));
+                }
+                // The common case: one table, and no lists to be made for it.
+                let mut at = Micros::ZERO;
+                let clock = || {
+                    at = self.now();
+                    at
+                };
+                let ruling = limiter.table.decide(&limiter.spec.rules, key, request.cost, request.intent, clock);
+                Ok(answered(limiter, &ruling, at))
             }
-            Target::Attributes { domain, attributes } => self.decide_met(&live.met(domain, attributes)?, request),
+            Target::Attributes { domain, attributes } => Ok(self.decide_met(&live.met(domain, attributes)?, request)),
         }
     }
 
@@ -414,7 +434,7 @@ impl Gate {
         }
     }
 
-    fn decide_met(&self, met: &[(&Limiter, Vec<u8>)], request: &Request<'_>) -> Result<Answer, AskError> {
+    fn decide_met(&self, met: &[(&Limiter, Vec<u8>)], request: &Request<'_>) -> Answer {
         let asked: Vec<&(&Limiter, Vec<u8>)> = met.iter().filter(|(limiter, _)| limiter.is_heeded()).collect();
         let parts: Vec<Part<'_>> = asked
             .iter()
@@ -434,7 +454,7 @@ impl Gate {
             });
             answer.explanation = explained.collect();
         }
-        Ok(answer)
+        answer
     }
 }
 

@@ -79,6 +79,9 @@ fn explains_who_matched_and_who_decided() {
     let denied = gate.decide(&request).unwrap();
     assert!(!denied.allowed && denied.explanation[1].limits[0].1.verdict.is_allowed());
     assert_eq!(denied.explanation[1].limits[0].1.remaining, 1, "the denial left the address alone");
+    let counts = |limiter| gate.limiter_info(limiter).unwrap().counts;
+    assert_eq!((counts("login-user").allowed, counts("login-user").denied), (1, 1));
+    assert_eq!((counts("login-ip").allowed, counts("login-ip").denied), (1, 0), "it neither allowed nor denied");
 }
 
 #[test]
@@ -267,6 +270,10 @@ fn state_that_does_not_fit_the_budget_is_refused() {
     gate.save().unwrap();
     drop(gate);
     let error = open(1 << 20).unwrap_err().to_string();
-    assert!(error.contains("more than max_memory = 1 MiB; raise it"), "{error}");
+    assert!(error.contains("more than max_memory = 1.0 MiB; raise it"), "{error}");
     assert_eq!(open(64 << 20).unwrap().usage().entries, 100_000);
+    let many = (0..100).map(|i| spec(&format!("l{i}"), Algorithm::FixedWindow, &["5 per day"])).collect();
+    let settings = Settings { path: None, max_memory: 1 << 20 };
+    let error = Gate::open(Policy::new(many).unwrap(), &settings, Clock::manual(Micros::ZERO)).unwrap_err();
+    assert!(matches!(error, OpenError::TooSmall { .. }), "{error}");
 }
