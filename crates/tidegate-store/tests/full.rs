@@ -30,6 +30,12 @@ impl Full {
         self.table.decide(&self.rules, key.as_bytes(), 1, Intent::Hit, || self.now).is_allowed()
     }
 
+    fn flood(&self, keys: u32) {
+        for key in 0..keys {
+            self.hit(key);
+        }
+    }
+
     fn wait(&mut self, seconds: u64) {
         self.now = self.now.saturating_add(Micros::from_secs(seconds));
     }
@@ -73,7 +79,7 @@ fn m2_no_key_is_admitted_more_than_its_limit_for_any_algorithm() {
 #[test]
 fn m2_a_sketched_key_stays_with_the_sketch_until_it_is_forgotten() {
     let mut full = Full::new(Algorithm::FixedWindow, &["50 per minute"], false);
-    (0..40_000).for_each(|key| drop(full.hit(key)));
+    full.flood(40_000);
     let before = full.table.counts();
     let late = 100_000;
     let first = (0..60).filter(|_| full.hit(late)).count();
@@ -100,7 +106,7 @@ fn m2_blocked_keys_keep_their_place_and_new_blocks_are_refused_when_there_is_non
     };
     let blocked = (0..100_000).take_while(|key| block(&full, *key, 3_600).is_some()).count();
     assert!((5_000..50_000).contains(&blocked), "{blocked}");
-    (0..100_000).for_each(|key| drop(full.hit(key)));
+    full.flood(100_000);
     full.wait(3_599);
     (0..16).for_each(|turn| full.table.tend(&full.rules, turn, 16, || full.now));
     let listed = full.table.list(&full.rules, Which::Blocked, None, usize::MAX / 2, || full.now).keys.len();
@@ -114,7 +120,7 @@ fn memory_comes_back_when_keys_are_idle() {
     for algorithm in Algorithm::ALL {
         let mut full = Full::new(algorithm, &["3 per minute"], true);
         let empty = full.store.bytes();
-        (0..4_000).for_each(|key| drop(full.hit(key)));
+        full.flood(4_000);
         assert!(full.store.bytes() > empty + 100_000);
         full.wait(180);
         (0..16).for_each(|turn| full.table.tend(&full.rules, turn, 16, || full.now));
