@@ -1,0 +1,30 @@
+//! The HTTP door: JSON over HTTP/1.1.
+//!
+//! [`serve`] runs it on a listener until it is told to stop. The paths are in `routes`, one table
+//! that the metrics and the OpenAPI text are held against; what each does is in the file named
+//! after it. Bounds on what a client may send are in [`bounds`].
+//! Invariant: nothing is charged unless the answer is a decision.
+
+mod admin;
+mod allowed;
+mod body;
+pub mod bounds;
+mod connections;
+mod dispatch;
+mod door;
+mod fields;
+mod hit;
+mod json;
+mod keys;
+mod limiters;
+mod metrics;
+mod openapi;
+mod percent;
+mod problem;
+mod query;
+mod reply;
+mod routes;
+mod server;
+mod watchdog;
+
+pub use server::{DEFAULT_ADDRESS, HttpSettings, WhoMayChange, serve};

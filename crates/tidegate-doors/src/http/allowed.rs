@@ -1,0 +1,50 @@
+//! `GET /v1/allowed?user=U&ip=I[&domain=D][&deny_status=403]`: a hit by query, for proxies that can
+//! send a subrequest and nothing else.
+//!
+//! An empty value counts as missing: nginx sends `user=` for a client that has not logged in.
+
+use super::door::Door;
+use super::problem::Problem;
+use super::query;
+use super::reply::{DenyStatus, Explain, Reply, answer_reply};
+use tidegate::{AskError, KEY_LEN_MAX, NAME_LEN_MAX, Request};
+
+pub(crate) fn answer(door: &Door, query: Option<&str>) -> Result<Reply, Problem> {
+    let [user, ip, domain, deny_status] = query::read(query, ["user", "ip", "domain", "deny_status"])?;
+    let deny = deny_status.as_deref().map_or(Ok(DenyStatus::DEFAULT), DenyStatus::parse)?;
+    let domain = domain.as_deref().filter(|domain| !domain.is_empty()).map(name).transpose()?;
+    let mut attributes: Vec<(&str, &[u8])> = Vec::with_capacity(2);
+    for (name, value) in [("user", &user), ("ip", &ip)] {
+        if let Some(value) = value.as_deref().filter(|value| !value.is_empty()) {
+            attributes.push((name, within_bound(name, value)?));
+        }
+    }
+    if attributes.is_empty() {
+        let detail = "both \"user\" and \"ip\" are missing; send one of them at least";
+        return Err(Problem::new(400, "missing_field", detail).field("user"));
+    }
+    let answer = door.gate.decide(&Request::of(domain, &attributes)).map_err(|error| match error {
+        // The parts fit, their combination does not.
+        AskError::Key(error) => Problem::new(400, "bad_key", error.to_string()).field("user"),
+        other => other.into(),
+    })?;
+    Ok(answer_reply(&answer, deny, Explain::No))
+}
+
+fn name(bytes: &[u8]) -> Result<&str, Problem> {
+    std::str::from_utf8(bytes).ok().filter(|name| name.len() <= NAME_LEN_MAX).ok_or_else(|| {
+        let detail = format!("\"domain\" is not 1 to {NAME_LEN_MAX} bytes of UTF-8");
+        Problem::new(400, "bad_name", detail).field("domain").value(super::percent::shown(bytes))
+    })
+}
+
+fn within_bound<'v>(field: &'static str, value: &'v [u8]) -> Result<&'v [u8], Problem> {
+    if value.len() <= KEY_LEN_MAX {
+        return Ok(value);
+    }
+    let detail = format!(
+        "\"{field}\" has {} bytes, more than {KEY_LEN_MAX}; use a shorter one, such as a hash of it",
+        value.len()
+    );
+    Err(Problem::new(400, "bad_key", detail).field(field).value(super::percent::shown(value)))
+}

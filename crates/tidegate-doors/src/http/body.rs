@@ -1,0 +1,95 @@
+//! Request bodies: bounded in size and in time.
+
+use super::bounds::{BODY_BYTES_MAX, BODY_DISCARD_MAX};
+use super::problem::Problem;
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::EXPECT;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The whole body. One that came with the head, as nearly all do, is not copied.
+pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, within: Duration) -> Result<Bytes, Problem> {
+    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+        // A client that waits for "100 Continue" has sent nothing yet.
+        if !headers.contains_key(EXPECT) {
+            discard(&mut body, within).await;
+        }
+        return Err(too_large());
+    }
+    match collect_within(&mut body, within).await {
+        Some(Ok(Collected::Whole(bytes))) => Ok(bytes),
+        Some(Ok(Collected::TooLarge)) => {
+            discard(&mut body, within).await;
+            Err(too_large())
+        }
+        Some(Err(_)) => Err(Problem::new(400, "bad_body", "the body broke off or is not framed as HTTP says").close()),
+        None => {
+            let detail = format!("the body did not come within {} ms; send it at once", within.as_millis());
+            Err(Problem::new(408, "body_timeout", detail).field("body").close())
+        }
+    }
+}
+
+/// A timer is made only for a body that is not there yet.
+async fn collect_within(body: &mut Incoming, within: Duration) -> Option<Result<Collected, hyper::Error>> {
+    let mut collecting = pin!(collect(body));
+    match poll_fn(|cx| Poll::Ready(collecting.as_mut().poll(cx))).await {
+        Poll::Ready(collected) => Some(collected),
+        Poll::Pending => timeout(within, collecting).await.ok(),
+    }
+}
+
+enum Collected {
+    Whole(Bytes),
+    TooLarge,
+}
+
+async fn collect(body: &mut Incoming) -> Result<Collected, hyper::Error> {
+    let mut whole = Bytes::new();
+    let mut parts = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if whole.is_empty() && parts.is_empty() {
+            whole = data;
+            continue;
+        }
+        if parts.is_empty() {
+            parts.extend_from_slice(&whole);
+        }
+        if parts.len() + data.len() > BODY_BYTES_MAX {
+            return Ok(Collected::TooLarge);
+        }
+        parts.extend_from_slice(&data);
+    }
+    let whole = if parts.is_empty() { whole } else { parts.into() };
+    Ok(if whole.len() > BODY_BYTES_MAX { Collected::TooLarge } else { Collected::Whole(whole) })
+}
+
+async fn discard(body: &mut Incoming, within: Duration) {
+    let mut left = BODY_DISCARD_MAX;
+    let reading = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let read = frame.data_ref().map_or(0, Bytes::len);
+            left = left.saturating_sub(read);
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    // However it ends, the answer is the same.
+    let _ = timeout(within, reading).await;
+}
+
+fn too_large() -> Problem {
+    let detail = format!(
+        "the body has more than {BODY_BYTES_MAX} bytes; a key has at most {}, so send less",
+        tidegate::KEY_LEN_MAX
+    );
+    Problem::new(413, "body_too_large", detail).field("body").close()
+}

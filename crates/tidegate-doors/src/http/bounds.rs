@@ -1,0 +1,39 @@
+//! How much a client may ask for. Each bound is stated in the OpenAPI text too, and a test holds
+//! the two together.
+
+/// Largest request body. The longest sensible one, sixteen attributes of the longest values, is
+/// about 9 KB.
+pub const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// How much of a body that is too large is read and thrown away before the answer, so that a
+/// client which writes all before it reads gets to see the answer.
+pub const BODY_DISCARD_MAX: usize = 1024 * 1024;
+
+/// Deepest JSON that is looked into: the object and its `attributes`. Anything deeper is refused
+/// for its type and skipped without recursion.
+pub const JSON_DEPTH_MAX: usize = 2;
+
+/// Most attributes of one request.
+pub const ATTRIBUTES_MAX: usize = 16;
+
+/// Largest request line and header fields together.
+pub const HEADER_BYTES_MAX: usize = 16 * 1024;
+
+/// Most header fields.
+pub const HEADER_FIELDS_MAX: usize = 64;
+
+/// Past this many bytes (or 100 fields) without the end of the head the connection gets a bare 431
+/// and is closed: the head is not kept any longer, so there is nothing to answer in detail.
+pub const HEADER_BUFFER_MAX: usize = 64 * 1024;
+
+/// Most keys of one page of a listing.
+pub const PAGE_KEYS_MAX: usize = 1_000;
+
+/// Keys of a page when the request does not say how many.
+pub const PAGE_KEYS_DEFAULT: usize = 100;
+
+/// Longest part of a refused value that is shown in its answer.
+pub const SHOWN_VALUE_MAX: usize = 64;
+
+/// Refusals that are under way when all connections are taken; past it they are cut without words.
+pub const REFUSALS_MAX: usize = 128;

@@ -1,0 +1,100 @@
+//! From a request to its response: bounds, route, action, metrics.
+
+use super::bounds::{HEADER_BYTES_MAX, HEADER_FIELDS_MAX};
+use super::connections::Connection;
+use super::door::Door;
+use super::json::shorten;
+use super::limiters::Switch;
+use super::problem::Problem;
+use super::reply::{Reply, json_reply, text_reply};
+use super::routes::{Action, Found, ROUTES, find};
+use super::{admin, allowed, body, hit, keys, limiters, metrics, openapi};
+use http::request::Parts;
+use hyper::Request;
+use hyper::body::Incoming;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Answers one request and notes it.
+pub(crate) async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Reply {
+    let door = &*connection.door;
+    let started = door.gate.now();
+    let (parts, body) = request.into_parts();
+    let found = find(&parts.method, parts.uri.path());
+    let reply = route(connection, &parts, &found, body).await.unwrap_or_else(Problem::into_reply);
+    let index = if let Found::Route { index, .. } = found { Some(index) } else { None };
+    door.metrics.note(index, reply.status().as_u16(), door.gate.now().saturating_sub(started));
+    reply
+}
+
+async fn route(connection: &Connection, parts: &Parts, found: &Found<'_>, body: Incoming) -> Result<Reply, Problem> {
+    check_head(parts)?;
+    let Found::Route { index, limiter, key } = *found else {
+        return Err(nowhere(parts, found));
+    };
+    let door = &*connection.door;
+    let query = parts.uri.query();
+    let body = body::read(&parts.headers, body, door.settings.body_timeout);
+    let may_change = || admin::check(door.settings.who_may_change, connection.peer, &parts.headers);
+    match ROUTES[index].action {
+        Action::Hit => hit::answer(door, &body.await?),
+        Action::Allowed => allowed::answer(door, query),
+        Action::Limiters => Ok(limiters::list(door)),
+        Action::Limiter => limiters::get(door, limiter),
+        Action::Enable => may_change().and_then(|()| limiters::switch(door, limiter, Switch::Enable)),
+        Action::Disable => may_change().and_then(|()| limiters::switch(door, limiter, Switch::Disable)),
+        Action::Keys => keys::list(door, limiter, query),
+        Action::UnblockAll => may_change().and_then(|()| keys::unblock_all(door, limiter)),
+        Action::Key => keys::peek(door, limiter, key, query),
+        Action::Block => {
+            may_change()?;
+            keys::block(door, limiter, key, &body.await?)
+        }
+        Action::Unblock => may_change().and_then(|()| keys::unblock(door, limiter, key)),
+        Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
+        Action::Readyz => readyz(door),
+        Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", metrics::text(door))),
+        Action::OpenApi => Ok(json_reply(openapi::text())),
+        Action::Index => Ok(text_reply("text/plain; charset=utf-8", index_page())),
+    }
+}
+
+fn readyz(door: &Door) -> Result<Reply, Problem> {
+    if door.draining.load(Relaxed) {
+        return Err(Problem::new(503, "draining", "the door is closing; ask another replica"));
+    }
+    Ok(json_reply("{\"status\":\"ok\"}".to_owned()))
+}
+
+/// The head's size is known only after it was read; hyper's own, larger bounds come before.
+fn check_head(parts: &Parts) -> Result<(), Problem> {
+    let fields = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let target = parts.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let bytes = fields.sum::<usize>() + target;
+    if bytes <= HEADER_BYTES_MAX && parts.headers.len() <= HEADER_FIELDS_MAX {
+        return Ok(());
+    }
+    let detail = format!(
+        "the path and header fields have {bytes} bytes in {} fields; at most {HEADER_BYTES_MAX} bytes in {HEADER_FIELDS_MAX} fields are read",
+        parts.headers.len()
+    );
+    Err(Problem::new(431, "headers_too_large", detail).close())
+}
+
+fn nowhere(parts: &Parts, found: &Found<'_>) -> Problem {
+    let path = shorten(parts.uri.path());
+    match found {
+        Found::OtherMethods(methods) => {
+            let detail = format!("{path} takes {methods}, not {}", shorten(parts.method.as_str()));
+            Problem::new(405, "method_not_allowed", detail).allow(methods.clone())
+        }
+        _ => Problem::new(404, "not_found", format!("there is nothing at {path}; GET / lists what there is")),
+    }
+}
+
+fn index_page() -> String {
+    let mut text = format!("Tidegate {}\n\n", env!("CARGO_PKG_VERSION"));
+    for route in &ROUTES {
+        text.push_str(&format!("{:<7}{:<41} {}\n", route.method, route.template, route.does));
+    }
+    text
+}

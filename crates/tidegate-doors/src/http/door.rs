@@ -1,0 +1,22 @@
+//! What all requests of the door share.
+
+use super::metrics::Metrics;
+use super::server::HttpSettings;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use tidegate::Gate;
+
+pub(crate) struct Door {
+    pub(crate) gate: Gate,
+    pub(crate) settings: HttpSettings,
+    pub(crate) metrics: Metrics,
+    /// True once the door was told to stop.
+    pub(crate) draining: AtomicBool,
+    /// Counts up with every round of the watchdog.
+    pub(crate) tick: AtomicU64,
+}
+
+impl Door {
+    pub(crate) fn new(gate: Gate, settings: HttpSettings) -> Door {
+        Door { gate, settings, metrics: Metrics::default(), draining: AtomicBool::new(false), tick: AtomicU64::new(0) }
+    }
+}

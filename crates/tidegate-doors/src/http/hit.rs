@@ -1,0 +1,105 @@
+//! `POST /v1/hit`: may this happen now?
+//!
+//! The body is checked field by field before the engine is asked, so a refusal charges nothing.
+
+use super::bounds::ATTRIBUTES_MAX;
+use super::door::Door;
+use super::fields::{cost, key, name, truth, wrong_type};
+use super::json::{self, Scalar, Value, duplicate_field, shorten};
+use super::problem::Problem;
+use super::reply::{DenyStatus, Explain, Reply, answer_reply};
+use std::borrow::Cow;
+use tidegate::{Intent, Request, Target};
+
+/// Answers one body.
+pub(crate) fn answer(door: &Door, body: &[u8]) -> Result<Reply, Problem> {
+    let hit = Hit::read(body)?;
+    let attributes: Vec<(&str, &[u8])>;
+    let target = match (&hit.limiter, &hit.key, &hit.attributes) {
+        (Some(name), Some(key), None) if hit.domain.is_none() => Target::Limiter { name, key: key.as_bytes() },
+        (None, None, Some(named)) => {
+            attributes = named.iter().map(|(name, value)| (&**name, value.as_bytes())).collect();
+            Target::Attributes { domain: hit.domain.as_deref(), attributes: &attributes }
+        }
+        _ => return Err(hit.unclear_target()),
+    };
+    let intent = if hit.peek { Intent::Peek } else { Intent::Hit };
+    let answer = door.gate.decide(&Request { target, cost: hit.cost, intent, explain: hit.explain })?;
+    Ok(answer_reply(&answer, DenyStatus::DEFAULT, if hit.explain { Explain::Yes } else { Explain::No }))
+}
+
+const FIELDS: [&str; 7] = ["limiter", "key", "cost", "domain", "attributes", "peek", "explain"];
+
+type Attributes<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
+
+struct Hit<'a> {
+    limiter: Option<Cow<'a, str>>,
+    key: Option<Cow<'a, str>>,
+    domain: Option<Cow<'a, str>>,
+    attributes: Option<Attributes<'a>>,
+    cost: u32,
+    peek: bool,
+    explain: bool,
+}
+
+impl<'a> Hit<'a> {
+    fn read(body: &'a [u8]) -> Result<Hit<'a>, Problem> {
+        let mut hit =
+            Hit { limiter: None, key: None, domain: None, attributes: None, cost: 1, peek: false, explain: false };
+        json::read(body, &FIELDS, |index, value| hit.take(FIELDS[index], value))?;
+        Ok(hit)
+    }
+
+    fn take(&mut self, field: &'static str, value: Value<'a>) -> Result<(), Problem> {
+        match (field, value) {
+            ("attributes", Value::Members(members)) => self.attributes = Some(read_attributes(members)?),
+            ("attributes", Value::Scalar(other)) => {
+                return Err(wrong_type("attributes", "an object of strings such as {\"user\":\"u1\"}", &other));
+            }
+            ("key", value) => self.key = Some(key(field, value.scalar())?),
+            ("limiter", value) => self.limiter = Some(name(field, value.scalar())?),
+            ("domain", value) => self.domain = Some(name(field, value.scalar())?),
+            ("cost", value) => self.cost = cost(&value.scalar())?,
+            ("peek", value) => self.peek = truth(field, &value.scalar())?,
+            (_, value) => self.explain = truth(field, &value.scalar())?,
+        }
+        Ok(())
+    }
+
+    /// Neither a limiter and a key, nor attributes with or without a domain.
+    fn unclear_target(&self) -> Problem {
+        let missing = |field, detail| Problem::new(400, "missing_field", detail).field(field);
+        match (&self.limiter, &self.key) {
+            (Some(_), None) => missing("key", "\"limiter\" needs a \"key\": 1 to 512 bytes that say whom"),
+            (None, Some(_)) => {
+                missing("limiter", "\"key\" needs a \"limiter\": the name of one; GET /v1/limiters lists them")
+            }
+            (None, None) => missing(
+                "limiter",
+                "the request says not whom it is for; send \"limiter\" and \"key\", or \"attributes\" with or without \"domain\"",
+            ),
+            (Some(_), Some(_)) => Problem::new(
+                400,
+                "conflicting_fields",
+                "\"limiter\" and \"key\" exclude \"domain\" and \"attributes\"; send the one pair or the other",
+            )
+            .field(if self.attributes.is_some() { "attributes" } else { "domain" }),
+        }
+    }
+}
+
+fn read_attributes<'a>(members: Vec<(Cow<'a, str>, Scalar<'a>)>) -> Result<Attributes<'a>, Problem> {
+    if members.is_empty() || members.len() > ATTRIBUTES_MAX {
+        let detail = format!("\"attributes\" must have 1 to {ATTRIBUTES_MAX} members, and has {}", members.len());
+        return Err(Problem::new(400, "bad_attributes", detail).field("attributes"));
+    }
+    let mut attributes: Attributes<'a> = Vec::with_capacity(members.len());
+    for (name, value) in members {
+        if attributes.iter().any(|(other, _)| *other == name) {
+            return Err(duplicate_field(&format!("attributes.{name}")));
+        }
+        let value = key(&format!("attributes.{}", shorten(&name)), value)?;
+        attributes.push((name, value));
+    }
+    Ok(attributes)
+}

@@ -1,0 +1,272 @@
+//! JSON: flat objects in, text out.
+//!
+//! Requests are small objects of scalars, and one of them has an object of scalars inside. They are
+//! read without recursion into values that borrow from the body; what a value must be is the
+//! caller's business, so that every refusal can name the field, the value and the bound.
+
+use super::bounds::SHOWN_VALUE_MAX;
+use super::problem::Problem;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+
+/// A member's value.
+pub(crate) enum Value<'a> {
+    Scalar(Scalar<'a>),
+    Members(Vec<(Cow<'a, str>, Scalar<'a>)>),
+}
+
+/// A value without parts; parts of arrays and inner objects are skipped.
+pub(crate) enum Scalar<'a> {
+    Text(Cow<'a, str>),
+    Whole(u64),
+    Negative(i64),
+    Fraction(f64),
+    Truth(bool),
+    Null,
+    Array,
+    Object,
+}
+
+impl Scalar<'_> {
+    /// The value as it is shown in a refusal.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Scalar::Text(text) => shorten(text),
+            Scalar::Whole(number) => number.to_string(),
+            Scalar::Negative(number) => number.to_string(),
+            Scalar::Fraction(number) => number.to_string(),
+            Scalar::Truth(truth) => truth.to_string(),
+            Scalar::Null => "null".to_owned(),
+            Scalar::Array => "an array".to_owned(),
+            Scalar::Object => "an object".to_owned(),
+        }
+    }
+}
+
+impl<'a> Value<'a> {
+    /// The value, if it has no parts.
+    pub(crate) fn scalar(self) -> Scalar<'a> {
+        match self {
+            Value::Scalar(scalar) => scalar,
+            Value::Members(_) => Scalar::Object,
+        }
+    }
+}
+
+/// Reads an object whose members are among `names`, each at most once, and hands each to `take`
+/// with its name's index. The first refusal is returned, unless the text is no JSON at all.
+pub(crate) fn read<'a>(
+    body: &'a [u8],
+    names: &[&'static str],
+    take: impl FnMut(usize, Value<'a>) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    if body.is_empty() {
+        return Err(Problem::new(400, "bad_json", "the body is empty; send a JSON object").field("body"));
+    }
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let members = Members { names, take };
+    let outcome = members.deserialize(&mut reader).and_then(|outcome| reader.end().map(|()| outcome));
+    outcome.unwrap_or_else(|error| Err(broken(&error)))
+}
+
+fn broken(error: &serde_json::Error) -> Problem {
+    let detail =
+        format!("the body is not a JSON object: {error}; send one such as {{\"limiter\":\"api\",\"key\":\"u1\"}}");
+    Problem::new(400, "bad_json", detail).field("body")
+}
+
+struct Members<'n, F> {
+    names: &'n [&'static str],
+    take: F,
+}
+
+impl<'a, F: FnMut(usize, Value<'a>) -> Result<(), Problem>> DeserializeSeed<'a> for Members<'_, F> {
+    type Value = Result<(), Problem>;
+
+    fn deserialize<D: Deserializer<'a>>(self, reader: D) -> Result<Self::Value, D::Error> {
+        reader.deserialize_map(self)
+    }
+}
+
+impl<'a, F: FnMut(usize, Value<'a>) -> Result<(), Problem>> Visitor<'a> for Members<'_, F> {
+    type Value = Result<(), Problem>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    /// Goes on to the end after a refusal: broken JSON further on is the graver fault.
+    fn visit_map<A: MapAccess<'a>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut outcome = Ok(());
+        let mut seen = 0_u32;
+        while let Some(Name(name)) = map.next_key_seed(NameSeed)? {
+            let value = map.next_value_seed(ValueSeed)?;
+            if outcome.is_ok() {
+                outcome = match self.names.iter().position(|known| *known == name) {
+                    None => Err(unknown_field(&name, self.names)),
+                    Some(index) if seen & 1 << index != 0 => Err(duplicate_field(self.names[index])),
+                    Some(index) => {
+                        seen |= 1 << index;
+                        (self.take)(index, value)
+                    }
+                };
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+fn unknown_field(name: &str, names: &[&'static str]) -> Problem {
+    let detail = format!("there is no field \"{}\"; the fields are {}", shorten(name), names.join(", "));
+    Problem::new(400, "unknown_field", detail).field(shorten(name))
+}
+
+pub(crate) fn duplicate_field(name: &str) -> Problem {
+    let detail = format!("the field \"{}\" is there twice; send it once", shorten(name));
+    Problem::new(400, "duplicate_field", detail).field(shorten(name))
+}
+
+struct Name<'a>(Cow<'a, str>);
+struct NameSeed;
+
+impl<'a> DeserializeSeed<'a> for NameSeed {
+    type Value = Name<'a>;
+
+    fn deserialize<D: Deserializer<'a>>(self, reader: D) -> Result<Name<'a>, D::Error> {
+        reader.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'a> for NameSeed {
+    type Value = Name<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_borrowed_str<E>(self, name: &'a str) -> Result<Name<'a>, E> {
+        Ok(Name(Cow::Borrowed(name)))
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Name<'a>, E> {
+        Ok(Name(Cow::Owned(name.to_owned())))
+    }
+}
+
+/// The visits that a [`Scalar`] and a [`Value`] share.
+macro_rules! scalars {
+    ($wrap:expr) => {
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a value")
+        }
+
+        fn visit_borrowed_str<E>(self, text: &'a str) -> Result<Self::Value, E> {
+            Ok($wrap(Scalar::Text(Cow::Borrowed(text))))
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+            Ok($wrap(Scalar::Text(Cow::Owned(text.to_owned()))))
+        }
+
+        fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+            Ok($wrap(Scalar::Whole(number)))
+        }
+
+        fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+            Ok($wrap(Scalar::Negative(number)))
+        }
+
+        fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+            Ok($wrap(Scalar::Fraction(number)))
+        }
+
+        fn visit_bool<E>(self, truth: bool) -> Result<Self::Value, E> {
+            Ok($wrap(Scalar::Truth(truth)))
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok($wrap(Scalar::Null))
+        }
+
+        fn visit_seq<A: SeqAccess<'a>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            // `IgnoredAny` skips without recursion, however deep.
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            Ok($wrap(Scalar::Array))
+        }
+    };
+}
+
+struct ScalarSeed;
+
+impl<'a> DeserializeSeed<'a> for ScalarSeed {
+    type Value = Scalar<'a>;
+
+    fn deserialize<D: Deserializer<'a>>(self, reader: D) -> Result<Scalar<'a>, D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'a> Visitor<'a> for ScalarSeed {
+    type Value = Scalar<'a>;
+
+    scalars!(std::convert::identity);
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Scalar<'a>, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Scalar::Object)
+    }
+}
+
+struct ValueSeed;
+
+impl<'a> DeserializeSeed<'a> for ValueSeed {
+    type Value = Value<'a>;
+
+    fn deserialize<D: Deserializer<'a>>(self, reader: D) -> Result<Value<'a>, D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'a> Visitor<'a> for ValueSeed {
+    type Value = Value<'a>;
+
+    scalars!(Value::Scalar);
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Value<'a>, A::Error> {
+        let mut members = Vec::new();
+        while let Some(Name(name)) = map.next_key_seed(NameSeed)? {
+            members.push((name, map.next_value_seed(ScalarSeed)?));
+        }
+        Ok(Value::Members(members))
+    }
+}
+
+/// The beginning of a text, with its length when it is longer.
+pub(crate) fn shorten(text: &str) -> String {
+    if text.len() <= SHOWN_VALUE_MAX {
+        return text.to_owned();
+    }
+    let end = (0..=SHOWN_VALUE_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}… ({} bytes)", &text[..end], text.len())
+}
+
+/// Writes a quoted string.
+pub(crate) fn push_string(text: &mut String, value: &str) {
+    text.push('"');
+    let mut rest = value;
+    while let Some(at) = rest.bytes().position(|byte| byte < 0x20 || matches!(byte, b'"' | b'\\')) {
+        text.push_str(&rest[..at]);
+        match rest.as_bytes()[at] {
+            byte @ (b'"' | b'\\') => {
+                text.push('\\');
+                text.push(char::from(byte));
+            }
+            b'\n' => text.push_str("\\n"),
+            byte => text.push_str(&format!("\\u{byte:04x}")),
+        }
+        rest = &rest[at + 1..];
+    }
+    text.push_str(rest);
+    text.push('"');
+}

@@ -1,0 +1,89 @@
+//! `/v1/limiters`, one limiter, and its switch.
+
+use super::door::Door;
+use super::json::push_string;
+use super::percent::{Plus, decode};
+use super::problem::Problem;
+use super::reply::{Reply, json_reply};
+use tidegate::{Algorithm, LimiterInfo};
+
+pub(crate) fn list(door: &Door) -> Reply {
+    let mut body = String::from("{\"limiters\":[");
+    for (index, info) in door.gate.limiters().iter().enumerate() {
+        if index > 0 {
+            body.push(',');
+        }
+        push_limiter(&mut body, info);
+    }
+    body.push_str("]}");
+    json_reply(body)
+}
+
+pub(crate) fn get(door: &Door, limiter: &str) -> Result<Reply, Problem> {
+    let info = door.gate.limiter_info(&name(limiter)?)?;
+    let mut body = String::new();
+    push_limiter(&mut body, &info);
+    Ok(json_reply(body))
+}
+
+/// The switch's two positions.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Switch {
+    Enable,
+    Disable,
+}
+
+pub(crate) fn switch(door: &Door, limiter: &str, to: Switch) -> Result<Reply, Problem> {
+    let name = name(limiter)?;
+    door.gate.set_enabled(&name, to == Switch::Enable)?;
+    Ok(json_reply(format!("{{\"limiter\":\"{name}\",\"enabled\":{}}}", to == Switch::Enable)))
+}
+
+/// A limiter's name from its piece of the path. Bytes that are no text are no limiter's name.
+pub(crate) fn name(piece: &str) -> Result<String, Problem> {
+    let bytes = decode(piece, Plus::Plus, "limiter")?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn push_limiter(body: &mut String, info: &LimiterInfo) {
+    let spec = &info.spec;
+    body.push_str(&format!(
+        "{{\"name\":\"{}\",\"enabled\":{},\"algorithm\":\"{}\",\"aligned\":{},\"limits\":",
+        spec.name,
+        info.enabled,
+        spec.rules.algorithm().name(),
+        spec.rules.algorithm() == Algorithm::AlignedWindow
+    ));
+    push_list(body, spec.rules.limits().iter().map(ToString::to_string));
+    body.push_str(",\"domain\":");
+    match &spec.domain {
+        Some(domain) => push_string(body, domain),
+        None => body.push_str("null"),
+    }
+    body.push_str(",\"by\":");
+    push_list(body, spec.by.iter().cloned());
+    let counts = &info.counts;
+    body.push_str(&format!(
+        ",\"names\":{},\"honour_disable\":{},\"entries\":{},\"bytes\":{},\"counts\":{{\"allowed\":{},\"denied\":{},\"peeked\":{},\"sketched_allowed\":{},\"sketched_denied\":{}}}}}",
+        spec.names,
+        spec.honour_disable,
+        info.entries,
+        info.bytes,
+        counts.allowed,
+        counts.denied,
+        counts.peeked,
+        counts.sketched_allowed,
+        counts.sketched_denied
+    ));
+}
+
+fn push_list(body: &mut String, items: impl Iterator<Item = String>) {
+    body.push('[');
+    for (index, item) in items.enumerate() {
+        if index > 0 {
+            body.push(',');
+        }
+        push_string(body, &item);
+    }
+    body.push(']');
+}

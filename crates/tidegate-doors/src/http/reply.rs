@@ -1,0 +1,155 @@
+//! Responses: an answer, a JSON text, a plain text, a problem.
+
+use super::keys::push_key;
+use super::problem::Problem;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use tidegate::headers::{push_answer_members, push_policy, push_problem_members, push_rate_limit, retry_after_s};
+use tidegate::{Answer, Explained, Micros, Verdict};
+
+/// Every response of this door.
+pub(crate) type Reply = Response<Full<Bytes>>;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+pub(crate) fn json_reply(body: String) -> Reply {
+    reply(StatusCode::OK, JSON, body)
+}
+
+pub(crate) fn problem_reply(status: u16, body: String) -> Reply {
+    reply(status_code(status), PROBLEM_JSON, body)
+}
+
+fn status_code(status: u16) -> StatusCode {
+    StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+pub(crate) fn text_reply(content_type: &'static str, body: String) -> Reply {
+    reply(StatusCode::OK, HeaderValue::from_static(content_type), body)
+}
+
+fn reply(status: StatusCode, content_type: HeaderValue, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Full::new(body.into()));
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, content_type);
+    reply
+}
+
+/// What a denial is answered with; 200 always stands for an allowed request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DenyStatus(u16);
+
+impl DenyStatus {
+    pub(crate) const DEFAULT: DenyStatus = DenyStatus(429);
+
+    pub(crate) fn parse(text: &[u8]) -> Result<DenyStatus, Problem> {
+        match text {
+            b"401" => Ok(DenyStatus(401)),
+            b"403" => Ok(DenyStatus(403)),
+            b"429" => Ok(DenyStatus(429)),
+            _ => {
+                let problem = Problem::new(400, "bad_deny_status", "deny_status must be 401, 403 or 429");
+                Err(problem.field("deny_status").value(super::percent::shown(text)))
+            }
+        }
+    }
+}
+
+/// Does the answer tell what every limiter that matched had to say?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Explain {
+    Yes,
+    No,
+}
+
+/// The decision itself: 200 or a denial, with the same members and header fields.
+pub(crate) fn answer_reply(answer: &Answer, deny: DenyStatus, explain: Explain) -> Reply {
+    // One buffer for the fields and the body, and slices of it: this is the path of every hit.
+    let mut text = String::with_capacity(if answer.allowed { 320 } else { 768 });
+    push_policy(&mut text, answer);
+    let policy = 0..text.len();
+    push_rate_limit(&mut text, answer);
+    let rate_limit = policy.end..text.len();
+    push_body(&mut text, answer, deny, explain);
+    let all = Bytes::from(text);
+    let (status, content_type) = match answer.allowed {
+        true => (StatusCode::OK, JSON),
+        false => (status_code(deny.0), PROBLEM_JSON),
+    };
+    let mut reply = reply(status, content_type, all.slice(rate_limit.end..));
+    let headers = reply.headers_mut();
+    for (name, range) in [(RATE_LIMIT_POLICY, policy), (RATE_LIMIT, rate_limit)] {
+        // The text is ASCII, so it always is a header value.
+        if !range.is_empty()
+            && let Ok(value) = HeaderValue::from_maybe_shared(all.slice(range))
+        {
+            headers.insert(name, value);
+        }
+    }
+    if let Some(wait) = retry_after_s(answer) {
+        headers.insert(RETRY_AFTER, wait.into());
+    }
+    reply
+}
+
+fn push_body(text: &mut String, answer: &Answer, deny: DenyStatus, explain: Explain) {
+    text.push('{');
+    push_answer_members(text, answer);
+    if explain == Explain::Yes {
+        push_explanation(text, &answer.explanation);
+    }
+    if !answer.allowed {
+        text.push(',');
+        push_problem_members(text, answer, deny.0);
+    }
+    text.push('}');
+}
+
+fn push_explanation(body: &mut String, explanation: &[Explained]) {
+    body.push_str(",\"explanation\":[");
+    for (index, explained) in explanation.iter().enumerate() {
+        if index > 0 {
+            body.push(',');
+        }
+        push_explained(body, explained);
+    }
+    body.push(']');
+}
+
+fn push_explained(body: &mut String, explained: &Explained) {
+    body.push_str(&format!("{{\"limiter\":\"{}\",", explained.limiter.name));
+    push_key(body, &explained.key);
+    let Explained { enabled, decided, sketched, .. } = explained;
+    body.push_str(&format!(",\"enabled\":{enabled},\"decided\":{decided},\"sketched\":{sketched}"));
+    body.push_str(&format!(",\"blocked_until\":{}", explained.blocked_until.map_or("null".to_owned(), seconds)));
+    body.push_str(",\"limits\":[");
+    for (index, (limit, decision)) in explained.limits.iter().enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        let retry_after_ms = match decision.verdict {
+            Verdict::Deny { retry_after: Some(wait) } => wait.as_millis_ceil().to_string(),
+            _ => "null".to_owned(),
+        };
+        body.push_str(&format!(
+            "{comma}{{\"rule\":\"{limit}\",\"allowed\":{},\"limit\":{},\"remaining\":{},\"retry_after_ms\":{retry_after_ms},\"reset_after_ms\":{}}}",
+            decision.verdict.is_allowed(),
+            decision.limit,
+            decision.remaining,
+            decision.reset_after.as_millis_ceil(),
+        ));
+    }
+    body.push_str("]}");
+}
+
+/// An instant in seconds since the epoch, exact: `14401` or `14401.5`.
+pub(crate) fn seconds(at: Micros) -> String {
+    let (whole, part) = (at.get() / 1_000_000, at.get() % 1_000_000);
+    match part {
+        0 => whole.to_string(),
+        _ => format!("{whole}.{part:06}").trim_end_matches('0').to_owned(),
+    }
+}

@@ -1,0 +1,144 @@
+//! Every path of the door, as one table: the router, the metrics' labels, the index page and the
+//! check of the OpenAPI text all read it.
+
+use http::Method;
+
+/// What a route does; the file of the same name says how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    Hit,
+    Allowed,
+    Limiters,
+    Limiter,
+    Enable,
+    Disable,
+    Keys,
+    UnblockAll,
+    Key,
+    Block,
+    Unblock,
+    Livez,
+    Readyz,
+    Metrics,
+    OpenApi,
+    Index,
+}
+
+/// A method and a path; `{limiter}` and `{key}` stand for one segment each.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) method: &'static str,
+    pub(crate) template: &'static str,
+    pub(crate) action: Action,
+    pub(crate) does: &'static str,
+}
+
+const fn route(method: &'static str, template: &'static str, action: Action, does: &'static str) -> Route {
+    Route { method, template, action, does }
+}
+
+pub(crate) const ROUTE_COUNT: usize = 16;
+
+/// The most asked first.
+#[rustfmt::skip]
+pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
+    route("POST",   "/v1/hit", Action::Hit, "may this happen now? {\"limiter\",\"key\"} or {\"domain\",\"attributes\"}"),
+    route("GET",    "/v1/allowed", Action::Allowed, "the same as a query: ?user=U&ip=I[&domain=D][&deny_status=403]"),
+    route("GET",    "/v1/limiters", Action::Limiters, "all limiters"),
+    route("GET",    "/v1/limiters/{limiter}", Action::Limiter, "one limiter"),
+    route("POST",   "/v1/limiters/{limiter}/enable", Action::Enable, "limits apply"),
+    route("POST",   "/v1/limiters/{limiter}/disable", Action::Disable, "everything is allowed and nothing counted"),
+    route("GET",    "/v1/limiters/{limiter}/keys", Action::Keys, "its keys: ?state=tracked|blocked[&most=N][&after=CURSOR]"),
+    route("DELETE", "/v1/limiters/{limiter}/blocks", Action::UnblockAll, "unblock all its keys"),
+    route("GET",    "/v1/limiters/{limiter}/keys/{key}", Action::Key, "peek, with an explanation"),
+    route("PUT",    "/v1/limiters/{limiter}/keys/{key}/block", Action::Block, "block: {\"for\":\"10m\"}"),
+    route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Action::Unblock, "unblock"),
+    route("GET",    "/livez", Action::Livez, "the process lives"),
+    route("GET",    "/readyz", Action::Readyz, "it takes requests"),
+    route("GET",    "/metrics", Action::Metrics, "Prometheus"),
+    route("GET",    "/openapi.json", Action::OpenApi, "all of this as OpenAPI 3.1"),
+    route("GET",    "/", Action::Index, "this page"),
+];
+
+/// What a method and a path lead to. `limiter` and `key` are still percent-encoded.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Found<'p> {
+    Route {
+        index: usize,
+        limiter: &'p str,
+        key: &'p str,
+    },
+    /// The path is there; these are its methods.
+    OtherMethods(String),
+    Nothing,
+}
+
+/// Looks a request up. HEAD is a GET whose body hyper leaves out.
+pub(crate) fn find<'p>(method: &Method, path: &'p str) -> Found<'p> {
+    let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
+    let mut others = Vec::new();
+    for (index, route) in ROUTES.iter().enumerate() {
+        match matches(route.template, path) {
+            Some([limiter, key]) if route.method == method => return Found::Route { index, limiter, key },
+            Some(_) => others.push(route.method),
+            None => {}
+        }
+    }
+    if others.contains(&"GET") {
+        others.push("HEAD");
+    }
+    if others.is_empty() { Found::Nothing } else { Found::OtherMethods(others.join(", ")) }
+}
+
+/// The limiter and key of the path, if it is of this shape.
+fn matches<'p>(template: &str, path: &'p str) -> Option<[&'p str; 2]> {
+    if !template.contains('{') {
+        return (template == path).then_some(["", ""]);
+    }
+    let mut found = ["", ""];
+    let mut pieces = path.split('/');
+    for expected in template.split('/') {
+        let piece = pieces.next()?;
+        match expected {
+            "{limiter}" => found[0] = piece,
+            "{key}" => found[1] = piece,
+            _ if expected == piece => {}
+            _ => return None,
+        }
+    }
+    pieces.next().is_none().then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(method: &str, path: &str, expected: Result<(&str, &str, &str), &str>) {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        match (find(&method, path), expected) {
+            (Found::Route { index, limiter, key }, Ok((template, l, k))) => {
+                assert_eq!((ROUTES[index].template, limiter, key), (template, l, k), "{method} {path}");
+            }
+            (Found::OtherMethods(methods), Err(allow)) => assert_eq!(methods, allow, "{method} {path}"),
+            (Found::Nothing, Err("")) => {}
+            (got, _) => panic!("{method} {path}: {got:?}"),
+        }
+    }
+
+    #[test]
+    fn paths_lead_where_the_table_says() {
+        check("POST", "/v1/hit", Ok(("/v1/hit", "", "")));
+        check("HEAD", "/livez", Ok(("/livez", "", "")));
+        check("GET", "/v1/limiters/a", Ok(("/v1/limiters/{limiter}", "a", "")));
+        check("GET", "/v1/limiters/a/keys/%2F", Ok(("/v1/limiters/{limiter}/keys/{key}", "a", "%2F")));
+        check("PUT", "/v1/limiters/a/keys/k/block", Ok(("/v1/limiters/{limiter}/keys/{key}/block", "a", "k")));
+        check("GET", "/v1/limiters/a/keys/", Ok(("/v1/limiters/{limiter}/keys/{key}", "a", "")));
+        check("GET", "/v1/hit", Err("POST"));
+        check("POST", "/v1/limiters/a/keys/k/block", Err("PUT, DELETE"));
+        check("DELETE", "/v1/limiters", Err("GET, HEAD"));
+        check("GET", "/v1/hit/", Err(""));
+        check("GET", "/v1/limiters/a/keys/k/block/x", Err(""));
+        check("GET", "", Err(""));
+    }
+}

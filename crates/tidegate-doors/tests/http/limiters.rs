@@ -1,0 +1,158 @@
+//! Limiters, their switch, their keys and blocks.
+
+use crate::server::{Server, check, check_response};
+use std::collections::BTreeSet;
+use tidegate::Request;
+use tidegate_doors::http::HttpSettings;
+
+#[test]
+fn limiters_tell_what_they_are_and_how_it_went() {
+    let server = Server::start();
+    check(
+        &server,
+        r#"
+        POST /v1/hit {"limiter":"api","key":"u1","cost":3} -> 200
+        POST /v1/hit {"limiter":"api","key":"u1"} -> 429
+        GET /v1/limiters/api/keys/u1 -> 429
+        GET /v1/limiters/api -> 200 {"name":"api","enabled":true,"algorithm":"sliding-log","aligned":false,"limits":["3 per 1m"],"domain":null,"by":[],"names":true,"honour_disable":true,"entries":1, & "counts":{"allowed":1,"denied":1,"peeked":1,"sketched_allowed":0,"sketched_denied":0}
+        GET /v1/limiters/never -> 200 "algorithm":"fixed-window","aligned":true
+        GET /v1/limiters/login-ip -> 200 "domain":"login","by":["ip"]
+        HEAD /v1/limiters/api -> 200"#,
+    );
+    let names: Vec<String> = server.ask("GET /v1/limiters").json()["limiters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|limiter| limiter["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(names[..3], ["api", "two", "burst"]);
+    assert_eq!(names.len(), 10);
+}
+
+#[test]
+fn a_disabled_limiter_allows_everything_and_counts_nothing() {
+    check(
+        &Server::start(),
+        r#"
+        POST /v1/hit {"limiter":"strict","key":"u1"} -> 200 "remaining":0
+        POST /v1/limiters/strict/disable -> 200 {"limiter":"strict","enabled":false}
+        POST /v1/hit {"limiter":"strict","key":"u1"} -> 200 {"allowed":true,"limiter":"strict","limit":null,"remaining":null,"retry_after_ms":null,"reset_after_ms":null,"reason":"disabled"} & !ratelimit
+        POST /v1/hit {"limiter":"strict","key":"u1","explain":true} -> 200 "enabled":false,"decided":false & "limits":[]
+        GET /v1/limiters/strict -> 200 "enabled":false
+        POST /v1/limiters/strict/enable -> 200 {"limiter":"strict","enabled":true}
+        POST /v1/hit {"limiter":"strict","key":"u1"} -> 429
+        POST /v1/limiters/none/enable -> 404 "code":"unknown_limiter""#,
+    );
+}
+
+#[test]
+fn a10_blocks_last_their_time_and_unblock_holds_at_once() {
+    check(
+        &Server::start(),
+        r#"
+        PUT /v1/limiters/api/keys/u1/block {"for":"10m"} -> 200 {"blocked_until":1600}
+        PUT /v1/limiters/api/keys/u3/block {"for":"1500ms"} -> 200 {"blocked_until":1001.5}
+        POST /v1/hit {"limiter":"api","key":"u1"} -> 429 "reason":"blocked" & retry-after: 600 & "retry_after_ms":600000
+        GET /v1/limiters/api/keys?state=blocked -> 200 {"keys":["u1","u3"],"next":null}
+        DELETE /v1/limiters/api/keys/u1/block -> 200 {"unblocked":true}
+        DELETE /v1/limiters/api/keys/u1/block -> 200 {"unblocked":false}
+        POST /v1/hit {"limiter":"api","key":"u1"} -> 200 "remaining":2
+        PUT /v1/limiters/api/keys/u1/block {"for":"10m"} -> 200
+        PUT /v1/limiters/api/keys/u2/block {"for":"20m"} -> 200
+        at 1002
+        DELETE /v1/limiters/api/blocks -> 200 {"unblocked":2}
+        DELETE /v1/limiters/api/blocks -> 200 {"unblocked":0}
+        POST /v1/hit {"limiter":"api","key":"u2"} -> 200
+        PUT /v1/limiters/api/keys/u2/block {"for":"1m"} -> 200 {"blocked_until":1062}
+        at 1062
+        POST /v1/hit {"limiter":"api","key":"u2"} -> 200"#,
+    );
+}
+
+#[test]
+fn keys_are_any_bytes_and_never_look_alike() {
+    let server = Server::start();
+    // Each of these must be a key of its own: bytes that are no UTF-8, their percent code as a
+    // text, a slash, a quote, an escape.
+    let keys = ["%FF%FE", "%25FF%25FE", "a%2Fb", "%22%5C%0A", "caf%C3%A9", "+", "%20", "%00"];
+    for key in keys {
+        let response = server.ask(&format!(r#"PUT /v1/limiters/api/keys/{key}/block {{"for":"10m"}}"#));
+        assert_eq!(response.status, 200, "{key}: {}", response.body);
+    }
+    let page = server.ask("GET /v1/limiters/api/keys?state=blocked").json();
+    let texts: BTreeSet<&str> = page["keys"].as_array().unwrap().iter().map(|key| key.as_str().unwrap()).collect();
+    assert_eq!(texts, BTreeSet::from(["%FF%FE", "a/b", "\"\\\n", "café", "+", " ", "\0"]));
+    assert_eq!(page["binary_keys"], serde_json::json!(["%FF%FE"]));
+    for key in keys {
+        assert_eq!(
+            server.ask(&format!("DELETE /v1/limiters/api/keys/{key}/block")).body,
+            r#"{"unblocked":true}"#,
+            "{key}"
+        );
+    }
+}
+
+#[test]
+fn pages_follow_each_other_to_the_end() {
+    let server = Server::start();
+    for i in 0..300 {
+        assert!(server.gate.hit("api", format!("key-{i:03}")).unwrap().allowed);
+    }
+    let mut seen = BTreeSet::new();
+    let mut after = String::new();
+    let mut pages = 0;
+    loop {
+        let page = server.ask(&format!("GET /v1/limiters/api/keys?state=tracked&most=50{after}")).json();
+        for key in page["keys"].as_array().unwrap() {
+            assert!(seen.insert(key.as_str().unwrap().to_owned()), "{key} twice");
+        }
+        pages += 1;
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 300);
+    assert!(pages > 1, "all came in one page");
+}
+
+#[test]
+fn m2_a_full_table_limits_on_and_has_no_place_for_a_block() {
+    let server = Server::with_memory(HttpSettings::default(), 4 << 20);
+    let live = (0..400_000).find(|i| {
+        let answer = server.gate.decide(&Request::hit("api", format!("key-{i}").as_bytes()).explained()).unwrap();
+        answer.explanation[0].sketched
+    });
+    assert!(live.is_some(), "the table never filled");
+    check(
+        &server,
+        r#"
+        PUT /v1/limiters/api/keys/new/block {"for":"10m"} -> 507 "code":"full" & raise [store] max_memory
+        PUT /v1/limiters/api/keys/key-0/block {"for":"10m"} -> 200
+        POST /v1/hit {"limiter":"api","key":"new","cost":3,"explain":true} -> 200 "sketched":true
+        POST /v1/hit {"limiter":"api","key":"new"} -> 429
+        GET /v1/limiters/api/keys/new -> 429 "sketched":true
+        GET /metrics -> 200 !tidegate_sketched_decisions_total{limiter="api",verdict="denied"} 0"#,
+    );
+}
+
+#[test]
+fn s2_only_this_machine_and_no_web_page_changes_things() {
+    let server = Server::start();
+    let changes = [
+        "POST /v1/limiters/api/enable",
+        "POST /v1/limiters/api/disable",
+        "DELETE /v1/limiters/api/blocks",
+        r#"PUT /v1/limiters/api/keys/u1/block {"for":"10m"}"#,
+        "DELETE /v1/limiters/api/keys/u1/block",
+    ];
+    for change in changes {
+        let from_page = server.ask_with(change, "origin: http://evil.example\r\n");
+        check_response(change, &from_page, "403 \"code\":\"cross_origin\" & \"field\":\"Origin\"");
+        let from_proxy = server.ask_with(change, "x-forwarded-for: 192.0.2.1\r\n");
+        check_response(change, &from_proxy, "403 \"code\":\"not_loopback\"");
+        check_response(change, &server.ask(change), "200");
+    }
+    let hit = server.ask_with(r#"POST /v1/hit {"limiter":"ten","key":"u1"}"#, "x-forwarded-for: 192.0.2.1\r\n");
+    check_response("a hit changes nothing of this kind", &hit, "200");
+}

@@ -1,0 +1,13 @@
+//! The HTTP door as a client sees it: a real server on port 0 and a real TCP client.
+//!
+//! Scenarios are data through one `check`, see `server`. The engine's clock is set by hand, so that
+//! nothing sleeps; only the limits on slow clients take real milliseconds.
+
+#![expect(clippy::unwrap_used, reason = "the harness is test code too")]
+
+mod connections;
+mod decisions;
+mod limiters;
+mod operate;
+mod refusals;
+mod server;

@@ -1,0 +1,81 @@
+//! Health, metrics, the index and the OpenAPI text.
+
+use crate::server::{Server, check};
+
+#[test]
+fn health_index_and_description() {
+    let server = Server::start();
+    check(
+        &server,
+        r#"
+        GET /livez -> 200 {"status":"ok"}
+        GET /readyz -> 200 {"status":"ok"}
+        HEAD /readyz -> 200
+        GET / -> 200 content-type: text/plain & POST   /v1/hit & /v1/limiters/{limiter}/keys/{key}/block
+        GET /openapi.json -> 200 content-type: application/json"#,
+    );
+    let document = server.ask("GET /openapi.json").json();
+    assert_eq!(document["openapi"], "3.1.0");
+    assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn s2_the_default_address_is_loopback() {
+    let address: std::net::SocketAddr = tidegate_doors::http::DEFAULT_ADDRESS.parse().unwrap();
+    assert!(address.ip().is_loopback());
+}
+
+#[test]
+fn metrics_count_decisions_requests_and_connections() {
+    let server = Server::start();
+    check(
+        &server,
+        r#"
+        POST /v1/hit {"limiter":"api","key":"u1","cost":3} -> 200
+        POST /v1/hit {"limiter":"api","key":"u1"} -> 429
+        POST /v1/hit {"limiter":"api","key":"u1"} -> 429
+        POST /v1/hit {"limiter":"none","key":"u1"} -> 404
+        GET /v1/limiters/api/keys/u1 -> 429
+        GET /nowhere -> 404
+        GET /metrics -> 200 content-type: text/plain; version=0.0.4 & tidegate_decisions_total{limiter="api",verdict="allowed"} 1 & tidegate_decisions_total{limiter="api",verdict="denied"} 2 & tidegate_peeks_total{limiter="api"} 1 & tidegate_sketched_decisions_total{limiter="api",verdict="denied"} 0
+        GET /metrics -> 200 tidegate_http_requests_total{route="/v1/hit",method="POST",status="429"} 2 & tidegate_http_requests_total{route="/v1/hit",method="POST",status="404"} 1 & tidegate_http_requests_total{route="/v1/limiters/{limiter}/keys/{key}",method="GET",status="429"} 1 & tidegate_http_requests_total{route="none",method="none",status="404"} 1
+        GET /metrics -> 200 tidegate_http_request_duration_seconds_bucket{route="/v1/hit",method="POST",le="+Inf"} 4 & tidegate_http_request_duration_seconds_count{route="/v1/hit",method="POST"} 4 & tidegate_table_entries 1 & tidegate_table_max_bytes 268435456 & tidegate_http_connections "#,
+    );
+}
+
+#[test]
+fn metrics_are_well_formed() {
+    let server = Server::start();
+    check(&server, r#"POST /v1/hit {"limiter":"api","key":"u1"} -> 200"#);
+    let text = server.ask("GET /metrics").body;
+    let mut typed = std::collections::HashMap::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(typed.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} has two types");
+        } else if !line.starts_with('#') {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            value.parse::<f64>().unwrap();
+            let name = series.split('{').next().unwrap();
+            let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+            let kind = typed.get(name).or_else(|| typed.get(base)).unwrap_or_else(|| panic!("{name} has no type"));
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+        }
+    }
+}
+
+#[test]
+fn m3_keys_never_become_labels() {
+    let server = Server::start();
+    check(
+        &server,
+        r#"
+        POST /v1/hit {"limiter":"api","key":"sentinel"} -> 200
+        GET /v1/limiters/api/keys/sentinel -> 200
+        GET /v1/allowed?user=sentinel&domain=sentinel -> 200
+        GET /sentinel -> 404
+        GET /v1/limiters/sentinel -> 404
+        POST /v1/hit {"limiter":"sentinel","key":"u1"} -> 404
+        GET /metrics -> 200 !sentinel"#,
+    );
+}

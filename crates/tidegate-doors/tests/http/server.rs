@@ -1,0 +1,214 @@
+//! A door under test, and `check`.
+
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Micros, Policy, Rules, Settings};
+use tidegate_doors::http::{HttpSettings, serve};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// A door on port 0 with the policy of [`policy`] and a clock that stands at 1,000 s.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) gate: Gate,
+    runtime: Runtime,
+    stop: Option<oneshot::Sender<()>>,
+    serving: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+pub(crate) fn limiter(name: &str, algorithm: Algorithm, limits: &[&str]) -> LimiterSpec {
+    let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();
+    LimiterSpec::new(name, Rules::new(algorithm, &limits).unwrap())
+}
+
+fn policy() -> Policy {
+    let mut hashed = limiter("hashed", Algorithm::TokenBucket, &["5 per minute"]);
+    hashed.names = false;
+    Policy::new(vec![
+        limiter("api", Algorithm::SlidingLog, &["3 per minute"]),
+        limiter("two", Algorithm::SlidingLog, &["2 per minute", "3 per hour"]),
+        limiter("burst", Algorithm::TokenBucket, &["20 per minute burst 40"]),
+        limiter("strict", Algorithm::FixedWindow, &["1 per minute block 10m"]),
+        limiter("never", Algorithm::AlignedWindow, &["0 per day"]),
+        limiter("ten", Algorithm::SlidingLog, &["10 per hour"]),
+        hashed,
+        limiter("login-user", Algorithm::SlidingLog, &["2 per minute"]).by(Some("login"), &["user"]),
+        limiter("login-ip", Algorithm::SlidingLog, &["3 per minute"]).by(Some("login"), &["ip"]),
+        limiter("anywhere", Algorithm::SlidingLog, &["4 per minute"]).by(None, &["ip"]),
+    ])
+    .unwrap()
+}
+
+impl Server {
+    pub(crate) fn start() -> Server {
+        Server::with(HttpSettings::default())
+    }
+
+    pub(crate) fn with(settings: HttpSettings) -> Server {
+        Server::with_memory(settings, Settings::default().max_memory)
+    }
+
+    pub(crate) fn with_memory(settings: HttpSettings, max_memory: usize) -> Server {
+        let runtime = Runtime::new().unwrap();
+        let clock = Clock::manual(Micros::from_secs(1_000));
+        let gate = Gate::open(policy(), &Settings { max_memory, path: None }, clock).unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let shutdown = async {
+            let _ = stopped.await;
+        };
+        let serving = runtime.spawn(serve(listener, gate.clone(), settings, shutdown));
+        Server { address, gate, runtime, stop: Some(stop), serving: Some(serving) }
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Client { stream, buffer: Vec::new(), bodiless: false }
+    }
+
+    /// One request on a connection of its own: `METHOD PATH [BODY]`.
+    pub(crate) fn ask(&self, request: &str) -> Response {
+        self.ask_with(request, "")
+    }
+
+    /// The same, with header lines (`name: value\r\n` each).
+    pub(crate) fn ask_with(&self, request: &str, headers: &str) -> Response {
+        let mut client = self.connect();
+        client.send(request, headers);
+        let response = client.response().expect("an answer");
+        documented(request, &response);
+        response
+    }
+
+    pub(crate) fn stop(&mut self) {
+        let _ = self.stop.take().expect("stopped once").send(());
+    }
+
+    /// Waits until `serve` has returned.
+    pub(crate) fn ended(&mut self) {
+        let serving = self.serving.take().expect("waited for once");
+        self.runtime.block_on(serving).unwrap().unwrap();
+    }
+}
+
+/// A connection.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    buffer: Vec<u8>,
+    /// The responses to HEAD have no body, whatever their length says.
+    bodiless: bool,
+}
+
+impl Client {
+    pub(crate) fn send(&mut self, request: &str, headers: &str) {
+        let (line, body) = split_request(request);
+        self.bodiless = line.starts_with("HEAD ");
+        let length = if body.is_empty() { String::new() } else { format!("content-length: {}\r\n", body.len()) };
+        let text = format!("{line} HTTP/1.1\r\nhost: localhost\r\n{length}{headers}\r\n{body}");
+        // A server that refuses early may close before all is written.
+        let _ = self.stream.write_all(text.as_bytes());
+    }
+
+    /// The next response, or `None` when the server closed.
+    pub(crate) fn response(&mut self) -> Option<Response> {
+        loop {
+            if let Some((response, used)) = parse(&self.buffer, self.bodiless) {
+                self.buffer.drain(..used);
+                return Some(response);
+            }
+            let mut chunk = [0; 16 * 1024];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return None,
+                Ok(n) => self.buffer.extend_from_slice(&chunk[..n]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no answer and no end: {error}"),
+            }
+        }
+    }
+}
+
+/// `METHOD PATH` and the body, which starts at the second space.
+fn split_request(request: &str) -> (&str, &str) {
+    let path = request.find(' ').expect("a method and a path") + 1;
+    match request[path..].find(' ') {
+        Some(end) => (&request[..path + end], &request[path + end + 1..]),
+        None => (request, ""),
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    /// Status line and header fields, names in lower case.
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Response {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+}
+
+fn parse(bytes: &[u8], bodiless: bool) -> Option<(Response, usize)> {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).filter(|_| !bodiless);
+    let length = length.map_or(0, |length| length.parse().unwrap());
+    let body = bytes.get(end..end + length)?;
+    let status = head[9..12].parse().unwrap();
+    Some((Response { status, head, body: String::from_utf8(body.to_vec()).unwrap() }, end + length))
+}
+
+/// Lines of two kinds. `at SECONDS` sets the clock. `METHOD PATH [BODY] -> STATUS [PART & PART…]`
+/// asks, and looks for each part in the response's head or body; `!PART` must not be there.
+#[track_caller]
+pub(crate) fn check(server: &Server, script: &str) {
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(seconds) = line.strip_prefix("at ") {
+            server.gate.clock().set(Micros::from_secs(seconds.parse().unwrap()));
+            continue;
+        }
+        let (request, expected) = line.rsplit_once(" -> ").expect("request -> expected");
+        check_response(line, &server.ask(request), expected);
+    }
+}
+
+#[track_caller]
+pub(crate) fn check_response(case: &str, response: &Response, expected: &str) {
+    let (status, parts) = expected.split_once(' ').unwrap_or((expected, ""));
+    assert_eq!(response.status.to_string(), status, "{case}\n   but got {} {}", response.head, response.body);
+    for part in parts.split(" & ").filter(|part| !part.is_empty()) {
+        let (part, wanted) = part.strip_prefix('!').map_or((part, true), |part| (part, false));
+        let found = response.head.contains(part) || response.body.contains(part);
+        assert_eq!(found, wanted, "{case}\n   part {part} in {}{}", response.head, response.body);
+    }
+}
+
+/// Every answer of a known route has a status that the OpenAPI text lists for it. Only the refusal
+/// of a connection is not any route's.
+fn documented(request: &str, response: &Response) {
+    if response.body.contains("too_many_connections") {
+        return;
+    }
+    let document: Value = serde_json::from_str(include_str!("../../src/http/openapi.json")).unwrap();
+    let (line, _) = split_request(request);
+    let (method, target) = line.split_once(' ').unwrap();
+    let path = target.split('?').next().unwrap();
+    let pieces: Vec<&str> = path.split('/').collect();
+    let item = document["paths"].as_object().unwrap().iter().find(|(template, _)| {
+        let template: Vec<&str> = template.split('/').collect();
+        template.len() == pieces.len() && template.iter().zip(&pieces).all(|(t, p)| t.starts_with('{') || t == p)
+    });
+    let operation = item.map(|(_, item)| &item[method.to_lowercase()]).filter(|operation| operation.is_object());
+    if let Some(operation) = operation {
+        let statuses = operation["responses"].as_object().unwrap();
+        assert!(statuses.contains_key(&response.status.to_string()), "{line}: {} is not documented", response.status);
+    }
+}
