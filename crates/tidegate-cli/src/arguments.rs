@@ -1,0 +1,40 @@
+//! What can be typed.
+
+use crate::{client, serve, simulate};
+use std::path::PathBuf;
+
+/// One rate limiter behind every door.
+#[derive(clap::Parser, Debug)]
+#[command(name = "tidegate", version, about, max_term_width = 100)]
+#[command(after_help = "Exit codes: 0 done or allowed, 1 denied or not valid, 2 error.")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(clap::Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Serve decisions; needs no file
+    Serve(serve::Args),
+    /// Check a configuration: exit 0, or the errors and exit 1
+    Validate {
+        /// The configuration
+        file: PathBuf,
+    },
+    /// Replay a trace or an access log on a policy, with a clock of its own
+    Simulate(simulate::Args),
+    #[command(flatten)]
+    Client(client::Command),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_arguments_are_well_formed() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,141 @@
+//! What each command asks, and what it does with the answer.
+
+use super::http::{Failure, Reply};
+use super::percent::encode;
+use super::show::{self, Answer, Limiters};
+use super::{Of, OfKey, To};
+use crate::exit;
+use serde::{Deserialize, Serialize};
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::ExitCode;
+
+type Answered = Result<ExitCode, Failure>;
+
+pub(super) fn hit(of: &OfKey, cost: u32) -> Answered {
+    #[derive(Serialize)]
+    struct Hit<'a> {
+        limiter: &'a str,
+        key: &'a str,
+        cost: u32,
+    }
+    let Some(key) = of.key.to_str() else {
+        return Err(Failure::new(
+            "the key is not UTF-8, which a hit over HTTP must be; encode it, in hexadecimal say".into(),
+        ));
+    };
+    let body = serde_json::to_string(&Hit { limiter: &of.limiter, key, cost });
+    let body = body.map_err(|error| Failure::new(error.to_string()))?;
+    decided(of, &of.to.connect()?.post("/v1/hit", body)?)
+}
+
+pub(super) fn peek(of: &OfKey, cost: u32) -> Answered {
+    decided(of, &of.to.connect()?.get(&format!("{}?cost={cost}", key_path(of)))?)
+}
+
+fn decided(of: &OfKey, reply: &Reply) -> Answered {
+    let answer: Answer = reply.read()?;
+    print(&of.to, &reply.body, || show::answer(&of.limiter, of.key.as_bytes(), &answer));
+    Ok(if reply.status == 200 { exit::OK } else { exit::NO })
+}
+
+pub(super) fn limiters(to: &To) -> Answered {
+    let reply = to.connect()?.get("/v1/limiters")?;
+    let limiters: Limiters = reply.read()?;
+    print(to, &reply.body, || show::limiters(&limiters));
+    Ok(exit::OK)
+}
+
+/// One page of keys, or all of them.
+#[derive(Deserialize, Serialize, Default)]
+struct Keys {
+    keys: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    binary_keys: Vec<String>,
+    next: Option<String>,
+}
+
+/// Keys of a page: the most that a server gives.
+const PAGE: usize = 1_000;
+
+pub(super) fn keys(of: &Of, state: &str) -> Answered {
+    let server = of.to.connect()?;
+    let mut all = Keys::default();
+    loop {
+        let after = all.next.take().map_or(String::new(), |next| format!("&after={next}"));
+        let path = format!("/v1/limiters/{}/keys?state={state}&most={PAGE}{after}", encode(of.limiter.as_bytes()));
+        let page: Keys = server.get(&path)?.read()?;
+        all.keys.extend(page.keys);
+        all.binary_keys.extend(page.binary_keys);
+        all.next = page.next;
+        if all.next.is_none() {
+            break;
+        }
+    }
+    all.keys.sort_unstable();
+    all.binary_keys.sort_unstable();
+    let json = serde_json::to_string(&all).map_err(|error| Failure::new(error.to_string()))?;
+    if all.keys.is_empty() && all.binary_keys.is_empty() && !of.to.json {
+        crate::say_error(&format!("no key is {state} at {}", of.limiter));
+        return Ok(exit::OK);
+    }
+    print(&of.to, &json, || show::keys(&all.keys, &all.binary_keys));
+    Ok(exit::OK)
+}
+
+pub(super) fn block(of: &OfKey, span: &str) -> Answered {
+    #[derive(Serialize)]
+    struct For<'a> {
+        r#for: &'a str,
+    }
+    #[derive(Deserialize)]
+    struct Blocked {
+        blocked_until: serde_json::Number,
+    }
+    let body = serde_json::to_string(&For { r#for: span }).map_err(|error| Failure::new(error.to_string()))?;
+    let reply = of.to.connect()?.put(&format!("{}/block", key_path(of)), body)?;
+    let blocked: Blocked = reply.read()?;
+    print(&of.to, &reply.body, || show::blocked(&of.limiter, of.key.as_bytes(), span, &blocked.blocked_until));
+    Ok(exit::OK)
+}
+
+pub(super) fn unblock(of: &OfKey) -> Answered {
+    #[derive(Deserialize)]
+    struct Unblocked {
+        unblocked: bool,
+    }
+    let reply = of.to.connect()?.delete(&format!("{}/block", key_path(of)))?;
+    let Unblocked { unblocked } = reply.read()?;
+    print(&of.to, &reply.body, || show::unblocked(&of.limiter, of.key.as_bytes(), unblocked));
+    Ok(exit::OK)
+}
+
+pub(super) fn unblock_all(of: &Of) -> Answered {
+    #[derive(Deserialize)]
+    struct Unblocked {
+        unblocked: u64,
+    }
+    let path = format!("/v1/limiters/{}/blocks", encode(of.limiter.as_bytes()));
+    let reply = of.to.connect()?.delete(&path)?;
+    let Unblocked { unblocked } = reply.read()?;
+    print(&of.to, &reply.body, || show::unblocked_all(&of.limiter, unblocked));
+    Ok(exit::OK)
+}
+
+pub(super) fn switch(of: &Of, to: &str) -> Answered {
+    let path = format!("/v1/limiters/{}/{to}", encode(of.limiter.as_bytes()));
+    let reply = of.to.connect()?.post(&path, String::new())?;
+    print(&of.to, &reply.body, || format!("{} is {to}d", of.limiter));
+    Ok(exit::OK)
+}
+
+fn key_path(of: &OfKey) -> String {
+    format!("/v1/limiters/{}/keys/{}", encode(of.limiter.as_bytes()), encode(of.key.as_bytes()))
+}
+
+fn print(to: &To, json: &str, human: impl FnOnce() -> String) {
+    if to.json {
+        crate::say(json);
+    } else {
+        crate::say(human().trim_end());
+    }
+}

@@ -1,0 +1,129 @@
+//! One request to a server, and what may come of it.
+
+use serde::Deserialize;
+use std::io::ErrorKind;
+use std::time::Duration;
+use ureq::http::{Method, Request};
+
+/// A server.
+pub(super) struct Server {
+    base: String,
+    agent: ureq::Agent,
+}
+
+/// An answer: its status and its JSON.
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) body: String,
+}
+
+/// Why there is no answer to show.
+pub(super) struct Failure {
+    /// What is wrong, and what to do.
+    pub(super) message: String,
+    /// The server's own words, if it had any.
+    pub(super) body: Option<String>,
+}
+
+/// How long a request may take. The server answers in milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest answer that is read: a page of a thousand of the longest keys fits.
+const BODY_MAX: u64 = 16 << 20;
+
+impl Server {
+    pub(super) fn at(url: &str) -> Result<Server, Failure> {
+        let base = url.trim_end_matches('/');
+        if base.starts_with("https://") {
+            return Err(Failure::new(format!("--server {url}: https is not in this version; use http://")));
+        }
+        if !base.starts_with("http://") || base.len() == "http://".len() {
+            return Err(Failure::new(format!("--server {url} is no address; write http://HOST:PORT")));
+        }
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(TIMEOUT))
+            .max_redirects(0)
+            .proxy(None)
+            .build()
+            .into();
+        Ok(Server { base: base.to_owned(), agent })
+    }
+
+    pub(super) fn get(&self, path: &str) -> Result<Reply, Failure> {
+        self.send(Method::GET, path, None)
+    }
+
+    pub(super) fn delete(&self, path: &str) -> Result<Reply, Failure> {
+        self.send(Method::DELETE, path, None)
+    }
+
+    pub(super) fn post(&self, path: &str, body: String) -> Result<Reply, Failure> {
+        self.send(Method::POST, path, Some(body))
+    }
+
+    pub(super) fn put(&self, path: &str, body: String) -> Result<Reply, Failure> {
+        self.send(Method::PUT, path, Some(body))
+    }
+
+    /// Sends, and takes 200 and 429 for answers; anything else is a failure with the server's words.
+    fn send(&self, method: Method, path: &str, body: Option<String>) -> Result<Reply, Failure> {
+        let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        let sent = match body {
+            Some(body) => {
+                let request = request.header("content-type", "application/json").body(body);
+                request.map_err(ureq::Error::from).and_then(|request| self.agent.run(request))
+            }
+            None => request.body(()).map_err(ureq::Error::from).and_then(|request| self.agent.run(request)),
+        };
+        let mut response = sent.map_err(|error| self.unreachable(&error))?;
+        let status = response.status().as_u16();
+        let body = response.body_mut().with_config().limit(BODY_MAX).read_to_string();
+        let body = body.map_err(|error| self.unreachable(&error))?;
+        if matches!(status, 200 | 429) {
+            return Ok(Reply { status, body });
+        }
+        Err(self.refused(status, body))
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> Failure {
+        let base = &self.base;
+        Failure::new(match error {
+            ureq::Error::Io(io) if io.kind() == ErrorKind::ConnectionRefused => format!(
+                "no server listens at {base}; start one with: tidegate serve, or name another with --server URL"
+            ),
+            ureq::Error::HostNotFound => format!("the host of {base} is not known; check --server URL"),
+            ureq::Error::Timeout(_) => {
+                format!("{base} did not answer within {} seconds; is it a tidegate server?", TIMEOUT.as_secs())
+            }
+            ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
+                format!("--server {base} is no address ({error}); write http://HOST:PORT")
+            }
+            other => format!("{base} cannot be asked: {other}; is it a tidegate server?"),
+        })
+    }
+
+    fn refused(&self, status: u16, body: String) -> Failure {
+        #[derive(Deserialize)]
+        struct Problem {
+            detail: String,
+        }
+        match serde_json::from_str::<Problem>(&body) {
+            Ok(problem) => Failure { message: problem.detail, body: Some(body) },
+            Err(_) => Failure::new(format!("{} answered {status}; is it a tidegate server?", self.base)),
+        }
+    }
+}
+
+impl Failure {
+    pub(super) fn new(message: String) -> Failure {
+        Failure { message, body: None }
+    }
+}
+
+impl Reply {
+    /// The JSON, read.
+    pub(super) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_str(&self.body)
+            .map_err(|error| Failure::new(format!("the answer cannot be read ({error}); is it a tidegate server?")))
+    }
+}

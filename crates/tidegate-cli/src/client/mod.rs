@@ -1,0 +1,132 @@
+//! The commands that ask a server: small requests, answers that are a pleasure to read.
+
+mod asking;
+mod http;
+mod percent;
+mod show;
+
+use crate::exit;
+use http::{Failure, Server};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// A command for a server.
+#[derive(clap::Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Ask, and count it: exit 0 allowed, 1 denied
+    Hit(Ask),
+    /// Ask without counting: exit 0 if a hit would be allowed, 1 if not
+    Peek(Ask),
+    /// All limiters, and what they did
+    Limiters(To),
+    /// The keys that a limiter holds
+    Keys(Of),
+    /// The keys that are blocked
+    Blocked(Of),
+    /// Block a key for some time
+    Block(Block),
+    /// Forget a key's block and history
+    Unblock(OfKey),
+    /// Forget all blocked keys of a limiter
+    UnblockAll(Of),
+    /// Let a limiter limit again
+    Enable(Of),
+    /// Let everything through a limiter, and count nothing
+    Disable(Of),
+}
+
+/// Which server, and how to answer.
+#[derive(clap::Args, Debug)]
+pub(crate) struct To {
+    /// The server
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7400", env = "TIDEGATE_SERVER")]
+    server: String,
+    /// Answer in JSON, as the server gives it
+    #[arg(long)]
+    json: bool,
+}
+
+/// A limiter.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Of {
+    /// The limiter's name
+    limiter: String,
+    #[command(flatten)]
+    to: To,
+}
+
+/// A limiter and a key.
+#[derive(clap::Args, Debug)]
+pub(crate) struct OfKey {
+    /// The limiter's name
+    limiter: String,
+    /// The key: 1 to 512 bytes
+    key: OsString,
+    #[command(flatten)]
+    to: To,
+}
+
+/// A question.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Ask {
+    #[command(flatten)]
+    of: OfKey,
+    /// How much; 0 looks only
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
+    cost: u32,
+}
+
+/// A block.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Block {
+    #[command(flatten)]
+    of: OfKey,
+    /// For how long, such as 30s, 10m or 2h
+    #[arg(long = "for", value_name = "DURATION")]
+    span: String,
+}
+
+/// Asks, prints the answer and gives the exit code.
+pub(crate) fn run(command: &Command) -> ExitCode {
+    let answered = match command {
+        Command::Hit(ask) => asking::hit(&ask.of, ask.cost),
+        Command::Peek(ask) => asking::peek(&ask.of, ask.cost),
+        Command::Limiters(to) => asking::limiters(to),
+        Command::Keys(of) => asking::keys(of, "tracked"),
+        Command::Blocked(of) => asking::keys(of, "blocked"),
+        Command::Block(block) => asking::block(&block.of, &block.span),
+        Command::Unblock(of) => asking::unblock(of),
+        Command::UnblockAll(of) => asking::unblock_all(of),
+        Command::Enable(of) => asking::switch(of, "enable"),
+        Command::Disable(of) => asking::switch(of, "disable"),
+    };
+    match answered {
+        Ok(code) => code,
+        Err(failure) => {
+            if let (true, Some(body)) = (command.to().json, &failure.body) {
+                crate::say(body);
+            }
+            crate::say_error(&format!("error: {}", failure.message));
+            exit::error()
+        }
+    }
+}
+
+impl Command {
+    fn to(&self) -> &To {
+        match self {
+            Command::Hit(ask) | Command::Peek(ask) => &ask.of.to,
+            Command::Limiters(to) => to,
+            Command::Keys(of) | Command::Blocked(of) | Command::UnblockAll(of) => &of.to,
+            Command::Enable(of) | Command::Disable(of) => &of.to,
+            Command::Block(block) => &block.of.to,
+            Command::Unblock(of) => &of.to,
+        }
+    }
+}
+
+impl To {
+    fn connect(&self) -> Result<Server, Failure> {
+        Server::at(&self.server)
+    }
+}

@@ -1,0 +1,181 @@
+//! Answers for people.
+
+use crate::calendar;
+use crate::human::{self, Align, Columns};
+use serde::Deserialize;
+use std::fmt::Write as _;
+use tidegate::Micros;
+
+/// A decision, as the server gives it.
+#[derive(Deserialize)]
+pub(super) struct Answer {
+    allowed: bool,
+    limit: Option<u64>,
+    remaining: Option<u64>,
+    retry_after_ms: Option<u64>,
+    reset_after_ms: Option<u64>,
+    reason: String,
+    #[serde(default)]
+    explanation: Vec<Explained>,
+}
+
+/// What one limiter had to say.
+#[derive(Deserialize)]
+struct Explained {
+    limits: Vec<LimitAnswer>,
+}
+
+/// What one limit had to say.
+#[derive(Deserialize)]
+struct LimitAnswer {
+    rule: String,
+    allowed: bool,
+    remaining: u64,
+    retry_after_ms: Option<u64>,
+    reset_after_ms: u64,
+}
+
+/// `allowed: api u1, 4 of 5 left, …`, with a table of the limits when there are several.
+pub(super) fn answer(limiter: &str, key: &[u8], answer: &Answer) -> String {
+    let mut out = format!("{}: {limiter} {}, ", if answer.allowed { "allowed" } else { "denied" }, human::key(key));
+    out.push_str(&because(answer));
+    let limits: Vec<&LimitAnswer> = answer.explanation.iter().flat_map(|explained| &explained.limits).collect();
+    if limits.len() > 1 {
+        let _ = write!(out, "\n\n{}", limits_table(&limits));
+    }
+    out
+}
+
+fn because(answer: &Answer) -> String {
+    let left = match (answer.remaining, answer.limit) {
+        (Some(remaining), Some(limit)) => format!("{} of {} left", human::count(remaining), human::count(limit)),
+        _ => "no limit applies".to_owned(),
+    };
+    match (answer.reason.as_str(), answer.retry_after_ms, answer.reset_after_ms) {
+        ("disabled", ..) => "the limiter is disabled and counts nothing".to_owned(),
+        ("cost_above_limit", ..) | (_, None, _) if !answer.allowed => {
+            format!("the cost is above the limit of {} and can never pass", human::count(answer.limit.unwrap_or(0)))
+        }
+        ("blocked", Some(wait), _) => format!("blocked for another {}", human::duration_ms(wait)),
+        (_, Some(wait), _) => format!("{left}; try again in {}", human::duration_ms(wait)),
+        (_, None, Some(0) | None) => left,
+        (_, None, Some(reset)) => format!("{left}; as new in {}", human::duration_ms(reset)),
+    }
+}
+
+fn limits_table(limits: &[&LimitAnswer]) -> String {
+    let mut table = Columns::new(&[
+        ("LIMIT", Align::Left),
+        ("SAYS", Align::Left),
+        ("LEFT", Align::Right),
+        ("TRY AGAIN IN", Align::Left),
+        ("AS NEW IN", Align::Left),
+    ]);
+    for limit in limits {
+        table.row([
+            limit.rule.clone(),
+            if limit.allowed { "yes" } else { "no" }.to_owned(),
+            human::count(limit.remaining),
+            limit.retry_after_ms.map_or("-".to_owned(), human::duration_ms),
+            if limit.reset_after_ms == 0 { "-".to_owned() } else { human::duration_ms(limit.reset_after_ms) },
+        ]);
+    }
+    table.to_string()
+}
+
+/// All limiters, as the server gives them.
+#[derive(Deserialize)]
+pub(super) struct Limiters {
+    limiters: Vec<Limiter>,
+}
+
+/// One limiter.
+#[derive(Deserialize)]
+struct Limiter {
+    name: String,
+    enabled: bool,
+    algorithm: String,
+    #[serde(default)]
+    aligned: bool,
+    limits: Vec<String>,
+    domain: Option<String>,
+    by: Vec<String>,
+    entries: u64,
+    bytes: u64,
+    counts: Counts,
+}
+
+/// How decisions went.
+#[derive(Deserialize)]
+struct Counts {
+    allowed: u64,
+    denied: u64,
+}
+
+pub(super) fn limiters(all: &Limiters) -> String {
+    if all.limiters.is_empty() {
+        return "the policy has no limiter; add one to the configuration: [[limiter]]".to_owned();
+    }
+    let mut table = Columns::new(&[
+        ("LIMITER", Align::Left),
+        ("STATE", Align::Left),
+        ("LIMITS", Align::Left),
+        ("ALGORITHM", Align::Left),
+        ("MET BY", Align::Left),
+        ("KEYS", Align::Right),
+        ("MEMORY", Align::Right),
+        ("ALLOWED", Align::Right),
+        ("DENIED", Align::Right),
+    ]);
+    for limiter in &all.limiters {
+        table.row([
+            limiter.name.clone(),
+            if limiter.enabled { "enabled" } else { "disabled" }.to_owned(),
+            limiter.limits.join(", "),
+            format!("{}{}", limiter.algorithm, if limiter.aligned { ", aligned" } else { "" }),
+            met_by(limiter),
+            human::count(limiter.entries),
+            human::bytes(limiter.bytes),
+            human::count(limiter.counts.allowed),
+            human::count(limiter.counts.denied),
+        ]);
+    }
+    table.to_string()
+}
+
+fn met_by(limiter: &Limiter) -> String {
+    let by = match limiter.by.as_slice() {
+        [] => "name".to_owned(),
+        by => by.join(" + "),
+    };
+    match &limiter.domain {
+        Some(domain) => format!("{by} in {domain}"),
+        None => by,
+    }
+}
+
+pub(super) fn keys(texts: &[String], binary: &[String]) -> String {
+    let lines = texts.iter().map(|key| human::key(key.as_bytes()));
+    let encoded = binary.iter().map(|key| format!("{key}  (bytes, percent-encoded)"));
+    lines.chain(encoded).collect::<Vec<_>>().join("\n")
+}
+
+pub(super) fn blocked(limiter: &str, key: &[u8], span: &str, until_seconds: &serde_json::Number) -> String {
+    let seconds = until_seconds.as_f64().unwrap_or(0.0).max(0.0);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shown to the second, saturating")]
+    let (date, time) = calendar::date_and_time(Micros::from_secs(seconds as u64));
+    let span = tidegate::text::duration(span).map_or(span.to_owned(), |span| human::duration_ms(span.as_millis_ceil()));
+    format!("blocked: {limiter} {} for {span}, until {date} {time} UTC", human::key(key))
+}
+
+pub(super) fn unblocked(limiter: &str, key: &[u8], was_blocked: bool) -> String {
+    let key = human::key(key);
+    match was_blocked {
+        true => format!("unblocked: {limiter} {key}, its history is forgotten"),
+        false => format!("not blocked: {limiter} {key}, its history is forgotten"),
+    }
+}
+
+pub(super) fn unblocked_all(limiter: &str, count: u64) -> String {
+    format!("unblocked: {limiter}, {}", human::plural(count, "key"))
+}

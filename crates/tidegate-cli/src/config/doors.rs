@@ -1,0 +1,40 @@
+//! `[doors]`: which protocols listen, and where.
+
+use super::section::{Known, Section};
+use super::source::Place;
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// Which doors are open. With no `[doors]` table, all that exist, on loopback.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Doors {
+    /// The HTTP door's address, if it is open.
+    pub(crate) http: Option<SocketAddr>,
+}
+
+impl Default for Doors {
+    fn default() -> Doors {
+        Doors { http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 7400))) }
+    }
+}
+
+pub(super) const KNOWN: Known = Known { here: &["http"], later: &["udp", "grpc", "resp"] };
+
+/// Reads the table, which stands at `place`.
+pub(super) fn read(section: &mut Section<'_>, place: Place) -> Doors {
+    if section.is_empty() {
+        section.problem(
+            place,
+            "it names no door, so nothing would listen; add http = \"127.0.0.1:7400\" or leave the table out"
+                .to_owned(),
+        );
+    }
+    Doors { http: section.parsed("http", "127.0.0.1:7400", address) }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let shown = text.escape_debug();
+        let remedy = "write an IP address and a port from 0 to 65535, such as \"127.0.0.1:7400\" or \"[::1]:7400\"";
+        format!("\"{shown}\" is no address; {remedy}")
+    })
+}

@@ -1,0 +1,159 @@
+//! `[[limiter]]`: the policy's limiters.
+//!
+//! What a limit or a name may be is checked by the core and the engine; here their refusals are
+//! given a place.
+
+use super::problem::Problem;
+use super::section::{Known, Section, Text};
+use super::source::{Place, Source};
+use super::tree::{Node, Table, Value};
+use crate::nearest;
+use tidegate::{Algorithm, Limit, LimiterSpec, Policy, PolicyProblem, Rules};
+
+const KNOWN: Known = Known {
+    here: &["name", "domain", "by", "algorithm", "aligned", "limits", "names", "honour_disable"],
+    later: &["scope", "layout", "on_failure", "resolution", "history", "strict", "stats"],
+};
+
+/// Names of algorithms that the design has and this version does not.
+const LATER_ALGORITHMS: [&str; 2] = ["buckets", "average"];
+
+/// Reads every `[[limiter]]`; each problem is reported, and the policy is whole when there is none.
+pub(super) fn read(node: &Node, sources: &[Source], problems: &mut Vec<Problem>) -> Policy {
+    let Some(tables) = tables(node) else {
+        let message = "limiter: it must be an array of tables; write [[limiter]] above each limiter's settings";
+        problems.push(Problem { place: Some(node.place), message: message.to_owned() });
+        return Policy::default();
+    };
+    let mut specs: Vec<(LimiterSpec, Place)> = Vec::new();
+    for (index, (table, place)) in tables.into_iter().enumerate() {
+        let title = title(table, index);
+        let mut section = Section::open(title, table, &KNOWN, problems);
+        let Some((spec, name_place)) = read_one(&mut section, place) else { continue };
+        if let Some((_, first)) = specs.iter().find(|(other, _)| other.name == spec.name) {
+            let first = sources[first.source].label(*first);
+            section.refuse(
+                name_place,
+                "name",
+                &format!("\"{}\" is taken by the limiter at {first}; names must differ", spec.name),
+            );
+            continue;
+        }
+        if let Err(error) = Policy::new(vec![spec.clone()]) {
+            let place = at_fault(&mut section, &error.problem).unwrap_or(name_place);
+            section.problem(place, error.to_string());
+            continue;
+        }
+        specs.push((spec, name_place));
+    }
+    let last = specs.last().map(|(_, place)| *place);
+    Policy::new(specs.into_iter().map(|(spec, _)| spec).collect()).unwrap_or_else(|error| {
+        problems.push(Problem { place: last, message: format!("limiter: {error}") });
+        Policy::default()
+    })
+}
+
+fn tables(node: &Node) -> Option<Vec<(&Table, Place)>> {
+    let Value::Array(array) = &node.value else { return None };
+    let table = |node| match node {
+        &Node { place, value: Value::Table(ref table) } => Some((table, place)),
+        _ => None,
+    };
+    array.iter().map(table).collect()
+}
+
+/// `limiter "api"`, or `limiter 3` when it has no name to be called by.
+fn title(table: &Table, index: usize) -> String {
+    match table.position("name").map(|at| &table.entries[at].node.value) {
+        Some(Value::Text(name)) => format!("limiter \"{}\"", name.escape_debug()),
+        _ => format!("limiter {}", index + 1),
+    }
+}
+
+fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Place)> {
+    let name = section.text("name", "api");
+    if section.node("name").is_none() {
+        section.problem(place, "it has no name; add name = \"api\"".to_owned());
+    }
+    let domain = section.text("domain", "login").map(|domain| domain.text.to_owned());
+    let by = section.texts("by", "user").unwrap_or_default();
+    let names = section.boolean("names").unwrap_or(true);
+    let honour_disable = section.boolean("honour_disable").unwrap_or(true);
+    let rules = read_rules(section, place)?;
+    let name = name?;
+    let by = by.iter().map(|attribute| attribute.text.to_owned()).collect();
+    Some((LimiterSpec { name: name.text.to_owned(), domain, by, rules, names, honour_disable }, name.place))
+}
+
+fn read_rules(section: &mut Section<'_>, place: Place) -> Option<Rules> {
+    let algorithm = read_algorithm(section);
+    if section.node("limits").is_none() {
+        section.problem(place, "it has no limits; add limits = [\"5 per minute\"]".to_owned());
+        return None;
+    }
+    let texts = section.texts("limits", "5 per minute")?;
+    let limits: Vec<Option<Limit>> = texts.iter().map(|text| read_limit(section, *text)).collect();
+    let limits: Vec<Limit> = limits.into_iter().collect::<Option<_>>()?;
+    let limits_place = section.node("limits").map_or(place, |node| node.place);
+    let rules = Rules::new(algorithm?, &limits);
+    rules
+        .map_err(|error| {
+            let at = error.index().and_then(|index| texts.get(index)).map_or(limits_place, |text| text.place);
+            section.refuse(at, "limits", &error.to_string());
+        })
+        .ok()
+}
+
+fn read_limit(section: &mut Section<'_>, text: Text<'_>) -> Option<Limit> {
+    text.text
+        .parse()
+        .map_err(|error| section.refuse(text.place, "limits", &format!("\"{}\": {error}", text.text.escape_debug())))
+        .ok()
+}
+
+fn read_algorithm(section: &mut Section<'_>) -> Option<Algorithm> {
+    let name = match section.node("algorithm") {
+        Some(_) => section.parsed("algorithm", "token-bucket", algorithm)?,
+        None => Algorithm::default(),
+    };
+    let aligned = section.boolean("aligned");
+    match (name, aligned) {
+        (Algorithm::FixedWindow, Some(true)) => Some(Algorithm::AlignedWindow),
+        (Algorithm::FixedWindow, _) | (_, None) => Some(name),
+        (other, Some(_)) => {
+            let place = section.node("aligned").map(|node| node.place)?;
+            let message =
+                format!("{} has no windows to align; leave it out or use algorithm = \"fixed-window\"", other.name());
+            section.refuse(place, "aligned", &message);
+            None
+        }
+    }
+}
+
+fn algorithm(text: &str) -> Result<Algorithm, String> {
+    let known = || Algorithm::ALL.iter().filter(|algorithm| **algorithm != Algorithm::AlignedWindow);
+    if let Some(found) = known().find(|algorithm| algorithm.name() == text) {
+        return Ok(*found);
+    }
+    let shown = text.escape_debug();
+    let names: Vec<&str> = known().map(|algorithm| algorithm.name()).collect();
+    if LATER_ALGORITHMS.contains(&text) {
+        return Err(format!("\"{shown}\" is not in this version; use one of {}", names.join(", ")));
+    }
+    Err(match nearest::of(text, names.iter().copied()) {
+        Some(near) => format!("\"{shown}\" is no algorithm; did you mean \"{near}\"?"),
+        None => format!("\"{shown}\" is no algorithm; use one of {}", names.join(", ")),
+    })
+}
+
+/// Where the word stands that the engine refuses.
+fn at_fault(section: &mut Section<'_>, problem: &PolicyProblem) -> Option<Place> {
+    let word = match problem {
+        PolicyProblem::Name(name) | PolicyProblem::AttributeTwice(name) => name,
+        PolicyProblem::DomainWithoutBy(domain) => domain,
+        _ => return None,
+    };
+    let by = section.texts("by", "user").unwrap_or_default();
+    let words = ["name", "domain"].iter().filter_map(|name| section.text(name, "")).chain(by);
+    words.filter(|text| text.text == word).last().map(|text| text.place)
+}

@@ -1,0 +1,137 @@
+//! The configuration: one TOML file, every setting with a default, an empty file is valid.
+//!
+//! What comes out is plain: an engine's policy, a store's budget, the doors' addresses. TOML stops
+//! in [`tree`]; places stop in [`problem`]. Invariant: no setting is ignored; one that is unknown,
+//! or that this version does not have, is an error.
+
+mod doors;
+mod limiter;
+mod overrides;
+mod problem;
+mod section;
+mod size;
+mod source;
+mod store;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub(crate) use doors::Doors;
+pub(crate) use overrides::from_environment;
+pub(crate) use problem::ConfigError;
+pub(crate) use store::Store;
+
+use problem::Problem;
+use section::{Known, Section};
+use source::Source;
+use std::io::Read as _;
+use std::path::Path;
+use tidegate::Policy;
+use tree::{Entry, Table, Value};
+
+/// What a file says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Config {
+    pub(crate) store: Store,
+    pub(crate) doors: Doors,
+    pub(crate) policy: Policy,
+}
+
+/// Largest file that is read, in bytes: a thousand limiters fit many times.
+const FILE_MAX: u64 = 4 << 20;
+
+const KNOWN: Known = Known { here: &["store", "doors", "limiter"], later: &["udp", "stream", "proxy", "admin"] };
+
+/// Reads a file, with the environment's settings over it.
+///
+/// # Errors
+/// The file cannot be read, or every problem found in it.
+pub(crate) fn load(file: &Path, variables: Vec<(String, String)>) -> Result<Config, ConfigError> {
+    let name = file.display().to_string();
+    let text = read_text(file).map_err(|message| ConfigError::whole(name.clone(), message))?;
+    parse(&name, text, file.parent().unwrap_or(Path::new("")), variables)
+}
+
+/// Reads a text; `name` is what errors call it, and `folder` is where its relative paths start.
+///
+/// # Errors
+/// Every problem found.
+pub(crate) fn parse(
+    name: &str,
+    text: String,
+    folder: &Path,
+    variables: Vec<(String, String)>,
+) -> Result<Config, ConfigError> {
+    let parsed = tree::parse(0, &text);
+    let mut sources = vec![Source::File { name: name.to_owned(), text }];
+    let mut problems = Vec::new();
+    let config = match parsed {
+        Ok(mut root) => {
+            overrides::apply(variables, &mut root, &mut sources, &mut problems);
+            read(&root, folder, &sources, &mut problems)
+        }
+        Err(syntax) => {
+            problems = syntax;
+            Config::default()
+        }
+    };
+    if problems.is_empty() {
+        return Ok(config);
+    }
+    problems.sort_by_key(|problem| problem.place.map(|place| (place.source, place.start)));
+    Err(ConfigError { file: name.to_owned(), sources, problems })
+}
+
+fn read_text(file: &Path) -> Result<String, String> {
+    let opened = std::fs::File::open(file);
+    let opened = opened.map_err(|error| format!("cannot be read: {error}; check the path and its permissions"))?;
+    let mut text = String::new();
+    match opened.take(FILE_MAX + 1).read_to_string(&mut text) {
+        Ok(_) if text.len() as u64 > FILE_MAX => {
+            Err(format!("is larger than {}, the most; is it the right file?", size::show(FILE_MAX)))
+        }
+        Ok(_) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            Err("is not UTF-8 text; is it the right file?".to_owned())
+        }
+        Err(error) => Err(format!("cannot be read: {error}; check the path and its permissions")),
+    }
+}
+
+fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Problem>) -> Config {
+    let mut config = Config::default();
+    for entry in &root.entries {
+        match entry.name.as_str() {
+            "store" => {
+                if let Some(mut section) = open(entry, "[store]", &store::KNOWN, problems) {
+                    config.store = store::read(&mut section, folder);
+                }
+            }
+            "doors" => {
+                if let Some(mut section) = open(entry, "[doors]", &doors::KNOWN, problems) {
+                    config.doors = doors::read(&mut section, entry.name_place);
+                }
+            }
+            "limiter" => config.policy = limiter::read(&entry.node, sources, problems),
+            other => problems.push(Problem { place: Some(entry.name_place), message: stranger(other) }),
+        }
+    }
+    config
+}
+
+fn open<'a>(entry: &'a Entry, title: &str, known: &Known, problems: &'a mut Vec<Problem>) -> Option<Section<'a>> {
+    if let Value::Table(table) = &entry.node.value {
+        return Some(Section::open(title.to_owned(), table, known, problems));
+    }
+    let message =
+        format!("{title}: this is {}, not a table; write {title} and its settings below", entry.node.value.kind());
+    problems.push(Problem { place: Some(entry.node.place), message });
+    None
+}
+
+fn stranger(name: &str) -> String {
+    if KNOWN.later.contains(&name) {
+        return format!("[{name}] is not in this version; leave it out");
+    }
+    section::unknown(name, &KNOWN)
+}

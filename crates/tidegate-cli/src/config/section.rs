@@ -1,0 +1,142 @@
+//! Reading one table: which settings it may have, and of which kind each is.
+//!
+//! Nothing is skipped silently: a setting that is unknown, of a later version or of another kind is
+//! a problem, and reading goes on, so that one run tells them all.
+
+use super::problem::Problem;
+use super::source::Place;
+use super::tree::{Node, Table, Value};
+use crate::nearest;
+
+/// The settings a table may have.
+pub(crate) struct Known {
+    /// Those with an effect.
+    pub(crate) here: &'static [&'static str],
+    /// Those that the design names and this version does not have.
+    pub(crate) later: &'static [&'static str],
+}
+
+/// One table being read.
+pub(crate) struct Section<'a> {
+    /// How messages call it: `[store]`, `limiter "api"`.
+    title: String,
+    table: &'a Table,
+    problems: &'a mut Vec<Problem>,
+}
+
+/// A string and where it stands.
+#[derive(Clone, Copy)]
+pub(crate) struct Text<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) place: Place,
+}
+
+impl<'a> Section<'a> {
+    /// Starts reading; settings that do not belong here are reported at once.
+    pub(crate) fn open(title: String, table: &'a Table, known: &Known, problems: &'a mut Vec<Problem>) -> Section<'a> {
+        let mut section = Section { title, table, problems };
+        for entry in &table.entries {
+            let name = entry.name.as_str();
+            if known.later.contains(&name) {
+                let message = format!("{} {name} is not in this version; leave it out", section.title);
+                section.problems.push(Problem { place: Some(entry.name_place), message });
+            } else if !known.here.contains(&name) {
+                let message = unknown(name, known);
+                section.problem(entry.name_place, message);
+            }
+        }
+        section
+    }
+
+    /// A problem with the table itself, at `place`.
+    pub(crate) fn problem(&mut self, place: Place, message: String) {
+        let message = format!("{}: {message}", self.title);
+        self.problems.push(Problem { place: Some(place), message });
+    }
+
+    /// A problem with one setting: `[store] max_memory: MESSAGE`.
+    pub(crate) fn refuse(&mut self, place: Place, name: &str, message: &str) {
+        let message = format!("{} {name}: {message}", self.title);
+        self.problems.push(Problem { place: Some(place), message });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.entries.is_empty()
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Option<&'a Node> {
+        self.table.position(name).map(|at| &self.table.entries[at].node)
+    }
+
+    /// A string; of another kind, it is reported with `example` as the remedy.
+    pub(crate) fn text(&mut self, name: &str, example: &str) -> Option<Text<'a>> {
+        let node = self.node(name)?;
+        self.as_text(node, name, &format!("{name} = \"{example}\""))
+    }
+
+    pub(crate) fn boolean(&mut self, name: &str) -> Option<bool> {
+        let node = self.node(name)?;
+        if let Value::Boolean(yes) = node.value {
+            return Some(yes);
+        }
+        self.wrong_kind(node, name, "true or false", &format!("{name} = true"));
+        None
+    }
+
+    /// An array of strings. Elements of another kind are reported and left out.
+    pub(crate) fn texts(&mut self, name: &str, example: &str) -> Option<Vec<Text<'a>>> {
+        let node = self.node(name)?;
+        let remedy = format!("{name} = [\"{example}\"]");
+        let Value::Array(array) = &node.value else {
+            self.wrong_kind(node, name, "an array of strings", &remedy);
+            return None;
+        };
+        Some(array.iter().filter_map(|element| self.as_text(element, name, &remedy)).collect())
+    }
+
+    /// Reads a string with `parse`; its error is the message.
+    pub(crate) fn parsed<T>(
+        &mut self,
+        name: &str,
+        example: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = self.text(name, example)?;
+        match parse(value.text) {
+            Ok(parsed) => Some(parsed),
+            Err(message) => {
+                self.refuse(value.place, name, &message);
+                None
+            }
+        }
+    }
+
+    fn as_text(&mut self, node: &'a Node, name: &str, remedy: &str) -> Option<Text<'a>> {
+        if let Value::Text(text) = &node.value {
+            return Some(Text { text, place: node.place });
+        }
+        self.wrong_kind(node, name, "a string", remedy);
+        None
+    }
+
+    fn wrong_kind(&mut self, node: &Node, name: &str, wanted: &str, remedy: &str) {
+        let shown = match &node.value {
+            Value::Text(text) => format!("\"{}\" is a string", text.escape_debug()),
+            Value::Number(text) => format!("{text} is a number"),
+            Value::Boolean(yes) => format!("{yes} is a boolean"),
+            Value::Time(text) => format!("{text} is a date or time"),
+            other => format!("this is {}", other.kind()),
+        };
+        self.refuse(node.place, name, &format!("{shown}, not {wanted}; write {remedy}"));
+    }
+}
+
+/// What to say of a setting that nobody knows.
+pub(crate) fn unknown(name: &str, known: &Known) -> String {
+    let shown = name.escape_debug();
+    match nearest::of(name, known.here.iter().copied()) {
+        Some(near) => format!("unknown setting \"{shown}\"; did you mean \"{near}\"?"),
+        None if known.here.is_empty() => format!("unknown setting \"{shown}\"; leave it out"),
+        None => format!("unknown setting \"{shown}\"; the settings here are: {}", known.here.join(", ")),
+    }
+}

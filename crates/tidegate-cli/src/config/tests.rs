@@ -1,0 +1,280 @@
+//! Configurations as data: what a text becomes, and what exactly is said when it is refused.
+
+use super::{Config, parse};
+use std::path::Path;
+use std::time::Duration;
+
+fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    parse("t.toml", text.to_owned(), Path::new("folder"), variables).map_err(|error| error.to_string())
+}
+
+/// The text is refused with exactly this message.
+#[track_caller]
+fn check(text: &str, expected: &str) {
+    check_env(text, &[], expected);
+}
+
+#[track_caller]
+fn check_env(text: &str, variables: &[(&str, &str)], expected: &str) {
+    let error = read(text, variables).unwrap_err();
+    assert!(error == expected, "got:\n{error}\n\nexpected:\n{expected}");
+}
+
+/// The text is refused, and the message has all these parts.
+#[track_caller]
+fn check_parts(text: &str, parts: &[&str]) {
+    let error = read(text, &[]).unwrap_err();
+    for part in parts {
+        assert!(error.contains(part), "{text}\ngives:\n{error}\n\nwithout: {part}");
+    }
+}
+
+#[test]
+fn an_empty_file_is_valid() {
+    assert_eq!(read("", &[]), Ok(Config::default()));
+    assert_eq!(read("# nothing\n", &[]), Ok(Config::default()));
+    let config = read("[store]\n", &[]).unwrap();
+    assert_eq!(config.doors.http.unwrap().to_string(), "127.0.0.1:7400");
+    assert_eq!(config.store.max_memory, 256 << 20);
+}
+
+#[test]
+fn every_setting_is_read() {
+    let text = r#"
+[store]
+kind = "memory"
+max_memory = "64MiB"
+path = "data"
+snapshot_every = "1500ms"
+[doors]
+http = "[::1]:0"
+[[limiter]]
+name = "login-user"
+domain = "login"
+by = ["user"]
+algorithm = "sliding-log"
+limits = ["5 per minute", "500 per hour block 1d"]
+names = false
+honour_disable = false
+[[limiter]]
+name = "minute"
+algorithm = "fixed-window"
+aligned = true
+limits = ["100 per minute"]
+"#;
+    let config = read(text, &[]).unwrap();
+    assert_eq!(config.store.max_memory, 64 << 20);
+    assert_eq!(config.store.path.as_deref(), Some(Path::new("folder/data")));
+    assert_eq!(config.store.snapshot_every, Duration::from_millis(1500));
+    assert_eq!(config.doors.http.unwrap().to_string(), "[::1]:0");
+    let [user, minute] = config.policy.limiters() else { panic!("two limiters") };
+    assert_eq!((user.name.as_str(), user.domain.as_deref(), user.names), ("login-user", Some("login"), false));
+    assert_eq!((user.by.as_slice(), user.honour_disable), (["user".to_owned()].as_slice(), false));
+    assert_eq!(user.rules.limits()[1].to_string(), "500 per 1h block 1d");
+    assert_eq!(minute.rules.algorithm(), tidegate::Algorithm::AlignedWindow);
+}
+
+#[test]
+fn the_message_names_file_line_column_setting_value_bound_and_remedy() {
+    check(
+        "[store]\nmax_memory = \"64KiB\" # small\n",
+        r#"error: t.toml:2:14: [store] max_memory: "64KiB" is below 1MiB, the least; use "1MiB" or more
+   |
+ 2 | max_memory = "64KiB" # small
+   |              ^^^^^^^"#,
+    );
+    check(
+        "[[limiter]]\nname = \"api\"\nlimits = [\"5 per minute\", \"5 per fortnight\"]\n",
+        r#"error: t.toml:3:27: limiter "api" limits: "5 per fortnight": the period after "per" must be a unit, or a number and a unit, such as second, 20s, 10m, 2h, day or week; write COUNT per [N]UNIT [burst B] [block DURATION], such as "5 per minute" or "1 per 2h block 4h"
+   |
+ 3 | limits = ["5 per minute", "5 per fortnight"]
+   |                           ^^^^^^^^^^^^^^^^^"#,
+    );
+    check(
+        "[store]\nmax_memroy = \"64MiB\"\n",
+        r#"error: t.toml:2:1: [store]: unknown setting "max_memroy"; did you mean "max_memory"?
+   |
+ 2 | max_memroy = "64MiB"
+   | ^^^^^^^^^^"#,
+    );
+}
+
+#[test]
+fn several_problems_are_told_at_once() {
+    let text = r#"
+[stoer]
+[[limiter]]
+name = "a"
+limits = ["x", "5 per minute", "0 per minute burst 2"]
+[[limiter]]
+name = "b c"
+limits = ["1 per day"]
+[[limiter]]
+limits = ["1 per day"]
+[[limiter]]
+name = "d"
+algorithm = "sliding-lgo"
+limits = ["1 per day"]
+"#;
+    check_parts(
+        text,
+        &[
+            "t.toml:2:2: unknown setting \"stoer\"; did you mean \"store\"?",
+            "t.toml:5:11: limiter \"a\" limits: \"x\": it does not start with a count",
+            "t.toml:5:32: limiter \"a\" limits: \"0 per minute burst 2\": burst 2 on a count of 0",
+            "t.toml:7:8: limiter \"b c\": the name \"b c\" is not 1 to 64",
+            "t.toml:9:1: limiter 3: it has no name; add name = \"api\"",
+            "t.toml:13:13: limiter \"d\" algorithm: \"sliding-lgo\" is no algorithm; did you mean \"sliding-log\"?",
+        ],
+    );
+    assert_eq!(read(text, &[]).unwrap_err().matches("error: ").count(), 6);
+}
+
+#[test]
+fn store_and_doors_are_checked() {
+    for (text, parts) in [
+        ("[store]\nkind = \"redis\"", "2:8: [store] kind: \"redis\" is not in this version; use kind = \"memory\""),
+        ("[store]\nkind = \"disk\"", "2:8: [store] kind: \"disk\" is no kind of store"),
+        ("[store]\nkind = 3", "2:8: [store] kind: 3 is a number, not a string; write kind = \"memory\""),
+        (
+            "[store]\nmax_memory = 64",
+            "2:14: [store] max_memory: 64 is a number, not a string; write max_memory = \"256MiB\"",
+        ),
+        ("[store]\nmax_memory = \"64\"", "\"64\" has no unit; write \"64MiB\""),
+        ("[store]\npath = \"\"", "2:8: [store] path: \"\" is no path"),
+        ("[store]\nsnapshot_every = \"1s\"", "2:18: [store] snapshot_every: it has no effect without path"),
+        (
+            "[store]\npath = \"d\"\nsnapshot_every = \"1ms\"",
+            "3:18: [store] snapshot_every: \"1ms\" is outside 100ms to 1d",
+        ),
+        ("[store]\npath = \"d\"\nsnapshot_every = \"soon\"", "duration \"soon\" does not start with a number"),
+        ("[store]\nurl = \"redis://x\"", "2:1: [store] url is not in this version; leave it out"),
+        ("[store]\non_failure = \"local\"", "[store] on_failure is not in this version; leave it out"),
+        ("[store]\ndeadline = \"50ms\"", "[store] deadline is not in this version"),
+        ("store = 3", "1:9: [store]: this is a number, not a table; write [store]"),
+        ("[doors]\nhttp = \"7400\"", "2:8: [doors] http: \"7400\" is no address; write an IP address and a port"),
+        ("[doors]\nhttp = \"127.0.0.1:70000\"", "port from 0 to 65535"),
+        ("[doors]\nudp = \"127.0.0.1:7401\"", "2:1: [doors] udp is not in this version; leave it out"),
+        ("[doors]\ngrpc = \"127.0.0.1:7402\"", "[doors] grpc is not in this version"),
+        ("[doors]\nresp = \"127.0.0.1:7403\"", "[doors] resp is not in this version"),
+        ("[doors]\nhtpp = \"127.0.0.1:7400\"", "did you mean \"http\"?"),
+        ("[doors]\n", "1:2: [doors]: it names no door"),
+        ("[proxy]\nlisten = \"x\"", "1:2: [proxy] is not in this version; leave it out"),
+        ("[admin]\n", "[admin] is not in this version"),
+        ("[[stream]]\nname = \"orders\"", "[stream] is not in this version"),
+        ("[[udp.route]]\nmatch = 'x'", "[udp] is not in this version"),
+        ("colour = 1", "1:1: unknown setting \"colour\"; the settings here are: store, doors, limiter"),
+    ] {
+        check_parts(text, &[parts]);
+    }
+}
+
+#[test]
+fn limiters_are_checked() {
+    let limiter = |settings: &str| format!("[[limiter]]\nname = \"a\"\nlimits = [\"1 per day\"]\n{settings}");
+    for (settings, part) in [
+        (
+            "algorithm = \"buckets\"",
+            "4:13: limiter \"a\" algorithm: \"buckets\" is not in this version; use one of token-bucket, fixed-window",
+        ),
+        ("algorithm = \"average\"", "\"average\" is not in this version"),
+        ("algorithm = \"magic\"", "\"magic\" is no algorithm; use one of token-bucket"),
+        ("aligned = true", "4:11: limiter \"a\" aligned: token-bucket has no windows to align"),
+        ("aligned = \"yes\"", "\"yes\" is a string, not true or false; write aligned = true"),
+        (
+            "by = \"user\"",
+            "4:6: limiter \"a\" by: \"user\" is a string, not an array of strings; write by = [\"user\"]",
+        ),
+        ("by = [\"user\", 7]", "4:15: limiter \"a\" by: 7 is a number, not a string"),
+        ("by = [\"ip\", \"user\", \"ip\"]", "4:21: limiter \"a\": \"by\" names \"ip\" twice"),
+        ("domain = \"login\"", "4:10: limiter \"a\": domain \"login\" has no effect without \"by\""),
+        ("scope = \"x\"", "4:1: limiter \"a\" scope is not in this version; leave it out"),
+        ("resolution = \"10m\"", "limiter \"a\" resolution is not in this version"),
+        ("stats = true", "limiter \"a\" stats is not in this version"),
+        ("limit = \"1 per day\"", "4:1: limiter \"a\": unknown setting \"limit\"; did you mean \"limits\"?"),
+        (
+            "[[limiter]]\nname = \"a\"\nlimits = [\"1 per day\"]",
+            "5:8: limiter \"a\" name: \"a\" is taken by the limiter at t.toml:2:8; names must differ",
+        ),
+        ("[[limiter]]\nname = \"b\"", "4:1: limiter \"b\": it has no limits; add limits = [\"5 per minute\"]"),
+        ("[[limiter]]\nname = \"b\"\nlimits = []", "6:10: limiter \"b\" limits: a limiter needs at least one limit"),
+        (
+            "[[limiter]]\nname = \"b\"\nalgorithm = \"sliding-log\"\nlimits = [\"1 per day\", \"1 per day burst 2\"]",
+            "7:24: limiter \"b\" limits: \"1 per 1d burst 2\": sliding-log has no burst",
+        ),
+        (
+            "[[limiter]]\nname = \"b\"\nlimits = [\"1000003 per week\"]",
+            "6:11: limiter \"b\" limits: \"1000003 per 1w\" is too fine",
+        ),
+    ] {
+        check_parts(&limiter(settings), &[part]);
+    }
+    check_parts("limiter = 3", &["1:11: limiter: it must be an array of tables; write [[limiter]]"]);
+    check_parts("[limiter]\nname = \"a\"", &["write [[limiter]] above"]);
+    let many: String = (0..1001).map(|i| format!("[[limiter]]\nname = \"l{i}\"\nlimits = [\"1 per day\"]\n")).collect();
+    check_parts(&many, &["1001 limiters are more than 1000"]);
+}
+
+#[test]
+fn what_is_not_toml_says_so() {
+    check_parts("[store]\nmax_memory = 64MiB\n", &["t.toml:2:14: this is not TOML", "strings stand in quotes", "^^"]);
+    check_parts("[store\n", &["t.toml:1:7: this is not TOML"]);
+    check_parts("[store]\nkind = \"memory\"\nkind = \"memory\"", &["t.toml:3:1: this is not TOML", "duplicate key"]);
+    check_parts(&"[".repeat(100_000), &["this is not TOML"]);
+    check_parts(&format!("a = {}", "[".repeat(100_000)), &["this is not TOML"]);
+    check_parts("\u{0}\u{1b}[31m", &["this is not TOML", "\u{fffd}"]);
+}
+
+#[test]
+fn the_environment_overrides_the_file() {
+    let file = "[store]\nmax_memory = \"64MiB\"\npath = \"data\"\n";
+    let config = read(
+        file,
+        &[
+            ("TIDEGATE_DOORS__HTTP", "0.0.0.0:80"),
+            ("TIDEGATE_STORE__MAX_MEMORY", "2MiB"),
+            ("TIDEGATE_STORE__PATH", "'elsewhere'"),
+        ],
+    )
+    .unwrap();
+    assert_eq!(config.store.max_memory, 2 << 20);
+    assert_eq!(config.store.path.as_deref(), Some(Path::new("elsewhere")), "seen from the working directory");
+    assert_eq!(config.doors.http.unwrap().to_string(), "0.0.0.0:80");
+}
+
+#[test]
+fn an_error_in_the_environment_names_the_variable() {
+    check_env(
+        "[store]\nmax_memory = \"64MiB\"\n",
+        &[("TIDEGATE_STORE__MAX_MEMORY", "5KiB")],
+        r#"error: environment variable TIDEGATE_STORE__MAX_MEMORY: [store] max_memory: "5KiB" is below 1MiB, the least; use "1MiB" or more
+   |
+   | TIDEGATE_STORE__MAX_MEMORY=5KiB
+   |                            ^^^^"#,
+    );
+    for (name, value, part) in [
+        ("TIDEGATE_STORE__COLOUR", "1", "variable TIDEGATE_STORE__COLOUR: [store]: unknown setting \"colour\""),
+        ("TIDEGATE_STOER__PATH", "x", "unknown setting \"stoer\"; did you mean \"store\"?"),
+        ("TIDEGATE_LIMITER__0__NAME", "x", "[[limiter]] comes many times, so no variable can change it"),
+        ("TIDEGATE_UDP__ROUTE__MATCH", "x", "[[udp.route]] comes many times"),
+        ("TIDEGATE_STORE__", "x", "its name has an empty part; write TIDEGATE_TABLE__SETTING"),
+        ("TIDEGATE_STORE__PATH__X", "x", "\"path\" is a string and no table"),
+        ("TIDEGATE_STORE__PATH", "12", "[store] path: 12 is a number, not a string; write path = \"data\""),
+        ("TIDEGATE_DOORS__UDP", "127.0.0.1:1", "[doors] udp is not in this version"),
+    ] {
+        let error = read("[store]\npath = \"data\"\n", &[(name, value)]).unwrap_err();
+        assert!(error.contains(part) && error.contains(&format!("{name}={value}")), "{error}");
+    }
+}
+
+#[test]
+fn s1_no_text_makes_it_panic() {
+    let example = include_str!("../example.toml");
+    for bytes in crate::mangled::texts(example, 7, 3_000) {
+        let text = String::from_utf8_lossy(&bytes);
+        if let Err(error) = read(&text, &[]) {
+            assert!(error.starts_with("error: t.toml:"), "{text}\n{error}");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The binary `tidegate`.
+
+fn main() -> std::process::ExitCode {
+    tidegate_cli::main()
+}

@@ -1,0 +1,42 @@
+//! What a start prints: where it listens, and for those without a file, what to try.
+
+use crate::config::{Config, Doors};
+use crate::human;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Prints it on stdout. The line `listening on http://…` is for programs to read, too.
+pub(super) fn print(http: SocketAddr, file: Option<&Path>, config: &Config) {
+    crate::say(&text(http, file, config));
+}
+
+fn text(http: SocketAddr, file: Option<&Path>, config: &Config) -> String {
+    let limiters = human::plural(config.policy.limiters().len() as u64, "limiter");
+    let policy = file.map_or("an example policy".to_owned(), |file| file.display().to_string());
+    let state = match &config.store.path {
+        Some(path) => format!("kept in {}", path.display()),
+        None => "in memory only".to_owned(),
+    };
+    let mut text = String::new();
+    let _ = write!(text, "tidegate {}\nlistening on http://{http}\n", env!("CARGO_PKG_VERSION"));
+    let _ = write!(text, "policy: {policy}, {limiters}; state: {state}");
+    if file.is_none() {
+        let _ = write!(text, "\n\n{}", to_try(http));
+    }
+    text
+}
+
+fn to_try(http: SocketAddr) -> String {
+    let server = if Some(http) == Doors::default().http { String::new() } else { format!(" --server http://{http}") };
+    format!(
+        "Three things to try:\n\n\
+         \x20 # the sixth within a minute is denied\n\
+         \x20 curl -i http://{http}/v1/hit -d '{{\"limiter\":\"api\",\"key\":\"u1\"}}'\n\n\
+         \x20 # a user and an address: both must allow, and both are charged or neither\n\
+         \x20 curl -i 'http://{http}/v1/allowed?user=u1&ip=192.0.2.1'\n\n\
+         \x20 # what there is, and what it did\n\
+         \x20 tidegate limiters{server}\n\n\
+         Then write a policy of your own, and start with: tidegate serve --config tidegate.toml"
+    )
+}

@@ -1,0 +1,153 @@
+//! `tidegate serve`: the doors on the engine, until it is told to stop.
+//!
+//! This file wires; what goes on beside the doors has a file each: reloading, tending (which saves),
+//! signals. Invariant: every task ends before the last snapshot is written, so that it holds every
+//! decision that was answered.
+
+mod banner;
+mod listen;
+mod notify;
+mod reload;
+mod signals;
+mod tending;
+
+use crate::config::{self, Config};
+use crate::log::{self, LogFormat};
+use reload::Reloader;
+use signals::{Signal, Signals};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use tidegate::{Clock, Gate, Settings};
+use tidegate_doors::http::{self, HttpSettings};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{error, info};
+
+/// Serves decisions.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The configuration; without one: an example policy, in memory, on loopback
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How log lines are written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text, env = "TIDEGATE_LOG_FORMAT")]
+    log_format: LogFormat,
+}
+
+/// How often the file is looked at for a change.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Serves until a signal stops it.
+///
+/// # Errors
+/// A message for stderr, when it cannot start or its state could not be saved at the end.
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let reloader = args.config.clone().map(Reloader::new);
+    let config = load(args)?;
+    log::start(args.log_format);
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("error: cannot start: {error}"))?;
+    runtime.block_on(serve(config, args.config.as_ref(), reloader))
+}
+
+fn load(args: &Args) -> Result<Config, String> {
+    let variables = config::from_environment();
+    let config = match &args.config {
+        Some(file) => config::load(file, variables),
+        None => config::parse("no file", String::new(), std::path::Path::new(""), variables)
+            .map(|config| Config { policy: crate::example::policy(), ..config }),
+    };
+    config.map_err(|error| error.to_string())
+}
+
+async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Reloader>) -> Result<(), String> {
+    let mut signals = Signals::catch().map_err(|error| format!("error: cannot catch signals: {error}"))?;
+    let listener = match config.doors.http {
+        Some(address) => Some(listen::on(address).await?),
+        None => None,
+    };
+    let gate = open(&config)?;
+    let (stop, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    if let Some((listener, address)) = listener {
+        banner::print(address, file.map(PathBuf::as_path), &config);
+        tasks.spawn(http_door(listener, address, gate.clone(), stopped.clone()));
+    }
+    notify::tell("READY=1");
+    tasks.spawn(tending::run(gate.clone(), config.store.clone(), stopped));
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let outcome = loop {
+        tokio::select! {
+            signal = signals.next() => match (signal, &mut reloader) {
+                (Signal::Stop(name), _) => {
+                    info!("{name}: stopping; a second one ends at once");
+                    break Ok(());
+                }
+                (Signal::Reload, Some(reloader)) => reloader.reload(&gate, &config).await,
+                (Signal::Reload, None) => info!("nothing to reload: started without a file"),
+            },
+            _ = look.tick() => if let Some(reloader) = &mut reloader && reloader.has_changed() {
+                reloader.reload(&gate, &config).await;
+            },
+            Some(ended) = tasks.join_next() => break Err(unexpected(ended)),
+        }
+    };
+    notify::tell("STOPPING=1");
+    let _ = stop.send(true);
+    let end = tokio::select! {
+        end = wind_up(tasks, gate, &config) => end,
+        () = signals.second_stop() => std::process::exit(signals::ENDED_AT_ONCE),
+    };
+    outcome.and(end)
+}
+
+fn open(config: &Config) -> Result<Gate, String> {
+    let settings = Settings { max_memory: config.store.max_memory, path: config.store.path.clone() };
+    Gate::open(config.policy.clone(), &settings, Clock::process()).map_err(|error| format!("error: {error}"))
+}
+
+async fn http_door(
+    listener: TcpListener,
+    address: SocketAddr,
+    gate: Gate,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), String> {
+    let served = http::serve(listener, gate, HttpSettings::default(), told_to_stop(stopped)).await;
+    served.map_err(|error| format!("error: the HTTP door at {address} failed: {error}; start again"))
+}
+
+/// Waits for the stop; a sender that is gone means the same.
+async fn told_to_stop(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+fn unexpected(ended: Result<Result<(), String>, tokio::task::JoinError>) -> String {
+    match ended {
+        Ok(Err(message)) => message,
+        Ok(Ok(())) => "error: a part of the server ended by itself; start again and report this".to_owned(),
+        Err(error) => format!("error: a part of the server failed: {error}; start again and report this"),
+    }
+}
+
+/// Lets requests under way end, then saves.
+async fn wind_up(mut tasks: JoinSet<Result<(), String>>, gate: Gate, config: &Config) -> Result<(), String> {
+    while let Some(ended) = tasks.join_next().await {
+        if !matches!(ended, Ok(Ok(()))) {
+            error!("{}", unexpected(ended));
+        }
+    }
+    let Some(path) = &config.store.path else {
+        info!("stopped");
+        return Ok(());
+    };
+    let saved = tokio::task::spawn_blocking(move || gate.save()).await;
+    match saved.map_err(|error| error.to_string()).and_then(|saved| saved.map_err(|error| error.to_string())) {
+        Ok(()) => {
+            info!("stopped; state saved in {}", path.display());
+            Ok(())
+        }
+        Err(error) => Err(format!("error: state is not saved: {error}")),
+    }
+}

@@ -1,0 +1,67 @@
+//! Reloading: a new policy on the same states, or the old policy and a word on what is wrong.
+
+use crate::config::{self, Config};
+use crate::human;
+use std::path::PathBuf;
+use std::time::SystemTime;
+use tidegate::Gate;
+use tracing::{error, info, warn};
+
+/// Reads the file again when asked to, or when it has changed.
+pub(super) struct Reloader {
+    file: PathBuf,
+    seen: Option<(SystemTime, u64)>,
+}
+
+impl Reloader {
+    /// Made before the file is first read, so that a change in between is seen.
+    pub(super) fn new(file: PathBuf) -> Reloader {
+        let mut reloader = Reloader { file, seen: None };
+        reloader.seen = reloader.look();
+        reloader
+    }
+
+    /// Has the file another time of change or another length than when it was last read?
+    pub(super) fn has_changed(&self) -> bool {
+        self.look() != self.seen
+    }
+
+    /// Reads the file and puts its policy in force. `running` is what the process started with.
+    pub(super) async fn reload(&mut self, gate: &Gate, running: &Config) {
+        self.seen = self.look();
+        let file = self.file.clone();
+        let read = tokio::task::spawn_blocking(move || config::load(&file, config::from_environment())).await;
+        match read {
+            Ok(Ok(config)) => {
+                gate.reload(&config.policy);
+                let limiters = human::plural(config.policy.limiters().len() as u64, "limiter");
+                info!("reloaded {}: {limiters}, counters kept", self.file.display());
+                for setting in needing_restart(running, &config) {
+                    warn!("{setting} has changed; it takes effect at the next start");
+                }
+            }
+            Ok(Err(problems)) => {
+                error!("{} is refused, and the policy stays as it was:\n{problems}", self.file.display());
+            }
+            Err(failed) => {
+                error!("{} could not be read, and the policy stays as it was: {failed}", self.file.display())
+            }
+        }
+    }
+
+    fn look(&self) -> Option<(SystemTime, u64)> {
+        let about = std::fs::metadata(&self.file).ok()?;
+        Some((about.modified().ok()?, about.len()))
+    }
+}
+
+/// Settings that a running process cannot change.
+fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
+    let changed = [
+        ("[store] max_memory", running.store.max_memory != new.store.max_memory),
+        ("[store] path", running.store.path != new.store.path),
+        ("[store] snapshot_every", running.store.snapshot_every != new.store.snapshot_every),
+        ("[doors] http", running.doors.http != new.doors.http),
+    ];
+    changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
+}

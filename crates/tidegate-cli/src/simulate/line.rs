@@ -1,0 +1,255 @@
+//! One line of a trace: which request it is.
+//!
+//! Only the words are checked here, each with its bound; whether a limiter exists is the engine's
+//! to say. Invariant: a field that has no meaning for the line's op is an error, but for `key`,
+//! which is ignored where an op needs none.
+
+use super::attributes::{self, Pairs};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use tidegate::{Intent, Micros, text};
+use tidegate_core::PERIOD_MAX;
+
+type Raw<'a> = Option<&'a RawValue>;
+
+/// The fields as they stand.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields<'a> {
+    #[serde(borrow)]
+    at: Raw<'a>,
+    #[serde(borrow)]
+    op: Raw<'a>,
+    #[serde(borrow)]
+    limiter: Raw<'a>,
+    #[serde(borrow)]
+    key: Raw<'a>,
+    #[serde(borrow)]
+    cost: Raw<'a>,
+    #[serde(borrow)]
+    domain: Raw<'a>,
+    #[serde(borrow)]
+    attributes: Raw<'a>,
+    #[serde(borrow, rename = "for")]
+    span: Raw<'a>,
+    #[serde(borrow)]
+    count: Raw<'a>,
+    #[serde(borrow)]
+    timestamp: Raw<'a>,
+    #[serde(borrow)]
+    udp: Raw<'a>,
+    #[serde(borrow)]
+    stream: Raw<'a>,
+    #[serde(borrow)]
+    submit: Raw<'a>,
+}
+
+/// A line, read.
+#[derive(Debug)]
+pub(super) struct Line<'a> {
+    /// The time's text, for its echo.
+    pub(super) at_text: &'a str,
+    pub(super) at: Micros,
+    pub(super) ask: Ask<'a>,
+}
+
+/// What the line asks for.
+#[derive(Debug)]
+pub(super) enum Ask<'a> {
+    /// A hit or a peek; `op` is `Some` when the line names it.
+    Decide {
+        target: Whom<'a>,
+        cost: u32,
+        intent: Intent,
+        op: Option<&'static str>,
+    },
+    Block {
+        limiter: Cow<'a, str>,
+        key: Cow<'a, str>,
+        span: Micros,
+    },
+    Unblock {
+        limiter: Cow<'a, str>,
+        key: Cow<'a, str>,
+    },
+    UnblockAll {
+        limiter: Cow<'a, str>,
+    },
+    Enable {
+        limiter: Cow<'a, str>,
+        yes: bool,
+    },
+    List {
+        limiter: Cow<'a, str>,
+        blocked: bool,
+    },
+}
+
+/// Whom a decision concerns.
+#[derive(Debug)]
+pub(super) enum Whom<'a> {
+    Limiter { name: Cow<'a, str>, key: Cow<'a, str> },
+    Domain { domain: Option<Cow<'a, str>>, attributes: Pairs<'a> },
+}
+
+/// Reads one line.
+///
+/// # Errors
+/// A sentence with the field, the value, the bound and the remedy.
+pub(super) fn read(line: &str) -> Result<Line<'_>, String> {
+    // An array would do for the fields in order, which is nobody's intention.
+    if line.trim_start().starts_with('[') {
+        return Err("this is a JSON array; write one object on each line".to_owned());
+    }
+    let fields: Fields<'_> = serde_json::from_str(line).map_err(|error| json_problem(&error))?;
+    let at_text = fields.at.ok_or("at is missing; add the time in seconds, such as \"at\":0.5")?.get();
+    let at = super::at::parse(at_text).map_err(|error| format!("at: {} {error}", shown(at_text)))?;
+    Ok(Line { at_text, at, ask: fields.ask()? })
+}
+
+impl<'a> Fields<'a> {
+    fn ask(&self) -> Result<Ask<'a>, String> {
+        self.refuse_later()?;
+        let op = self.op.map(|raw| string("op", raw)).transpose()?;
+        match op.as_deref() {
+            None => self.decide(Intent::Hit, None),
+            Some("hit") => self.decide(Intent::Hit, Some("hit")),
+            Some("peek") => self.decide(Intent::Peek, Some("peek")),
+            Some(op) => self.administer(op),
+        }
+    }
+
+    fn decide(&self, intent: Intent, op: Option<&'static str>) -> Result<Ask<'a>, String> {
+        refuse("for", self.span, "only op \"block\" has it")?;
+        let cost = self.cost.map_or(Ok(1), cost)?;
+        Ok(Ask::Decide { target: self.whom()?, cost, intent, op })
+    }
+
+    fn whom(&self) -> Result<Whom<'a>, String> {
+        if self.limiter.is_some() {
+            refuse("domain", self.domain, "a line names a limiter and a key, or a domain and attributes")?;
+            refuse("attributes", self.attributes, "a line names a limiter and a key, or a domain and attributes")?;
+            return Ok(Whom::Limiter { name: self.limiter()?, key: self.key()? });
+        }
+        let Some(raw) = self.attributes else {
+            return Err(match self.domain {
+                Some(_) => "attributes is missing; add \"attributes\":{\"ip\":\"192.0.2.1\"}".to_owned(),
+                None => "limiter is missing; add \"limiter\" and \"key\", or \"attributes\"".to_owned(),
+            });
+        };
+        let domain = self.domain.map(|raw| string("domain", raw)).transpose()?;
+        Ok(Whom::Domain { domain, attributes: attributes::read(raw.get())? })
+    }
+
+    fn administer(&self, op: &str) -> Result<Ask<'a>, String> {
+        let known = ["block", "unblock", "unblock_all", "enable", "disable", "keys", "blocked"];
+        if !known.contains(&op) {
+            return Err(unknown_op(op));
+        }
+        refuse("cost", self.cost, "only hits and peeks have it")?;
+        refuse("domain", self.domain, "this op needs a limiter")?;
+        refuse("attributes", self.attributes, "this op needs a limiter")?;
+        if op != "block" {
+            refuse("for", self.span, "only op \"block\" has it")?;
+        }
+        let limiter = self.limiter()?;
+        Ok(match op {
+            "block" => Ask::Block { limiter, key: self.key()?, span: self.span()? },
+            "unblock" => Ask::Unblock { limiter, key: self.key()? },
+            "unblock_all" => Ask::UnblockAll { limiter },
+            "keys" | "blocked" => Ask::List { limiter, blocked: op == "blocked" },
+            _ => Ask::Enable { limiter, yes: op == "enable" },
+        })
+    }
+
+    fn refuse_later(&self) -> Result<(), String> {
+        let later = [
+            ("udp", self.udp),
+            ("stream", self.stream),
+            ("submit", self.submit),
+            ("count", self.count),
+            ("timestamp", self.timestamp),
+        ];
+        later.into_iter().try_for_each(|(name, raw)| refuse(name, raw, "it is not in this version"))
+    }
+
+    fn limiter(&self) -> Result<Cow<'a, str>, String> {
+        let raw = self.limiter.ok_or("limiter is missing; add its name, such as \"limiter\":\"api\"")?;
+        string("limiter", raw)
+    }
+
+    fn key(&self) -> Result<Cow<'a, str>, String> {
+        let raw = self.key.ok_or("key is missing; add a string of 1 to 512 bytes, such as \"key\":\"u1\"")?;
+        string("key", raw)
+    }
+
+    fn span(&self) -> Result<Micros, String> {
+        let raw = self.span.ok_or("for is missing; add how long, such as \"for\":\"10m\"")?;
+        match text::duration(&string("for", raw)?) {
+            Ok(span) if !span.is_zero() && span <= PERIOD_MAX => Ok(span),
+            Ok(span) => Err(format!("for: {span} is outside 1ms to {PERIOD_MAX}; choose one inside")),
+            Err(message) => Err(format!("for: {message}")),
+        }
+    }
+}
+
+fn unknown_op(op: &str) -> String {
+    if matches!(op, "increment" | "analyze") {
+        return format!("op \"{op}\" is not in this version; leave the line out");
+    }
+    let ops = "hit, peek, block, unblock, unblock_all, enable, disable, keys, blocked";
+    format!("op: \"{}\" is unknown; use one of {ops}", op.escape_debug())
+}
+
+fn refuse(name: &str, raw: Raw<'_>, why: &str) -> Result<(), String> {
+    raw.map_or(Ok(()), |_| Err(format!("{name} does not belong here: {why}; leave it out")))
+}
+
+fn string<'a>(name: &str, raw: &'a RawValue) -> Result<Cow<'a, str>, String> {
+    serde_json::from_str::<Str<'a>>(raw.get())
+        .map(|text| text.0)
+        .map_err(|_| format!("{name}: {} is not a string; write it in quotes", shown(raw.get())))
+}
+
+fn cost(raw: &RawValue) -> Result<u32, String> {
+    whole(raw.get()).ok_or_else(|| {
+        format!("cost: {} is not a whole number from 0 to {}; write one such as 1", shown(raw.get()), u32::MAX)
+    })
+}
+
+/// JSON does not tell 2.0 from 2.
+fn whole(text: &str) -> Option<u32> {
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let number = text.parse::<f64>().ok().filter(|number| number.fract() == 0.0)?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and in range")]
+    (0.0..=f64::from(u32::MAX)).contains(&number).then_some(number as u32)
+}
+
+/// A value in a message: short, and on one line.
+fn shown(raw: &str) -> String {
+    const SHOWN_MAX: usize = 60;
+    match raw.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &raw[..end]),
+        None => raw.to_owned(),
+    }
+}
+
+fn json_problem(error: &serde_json::Error) -> String {
+    let what = without_position(error);
+    if error.is_data() {
+        return format!("{what}; leave it out, or correct it");
+    }
+    format!("this is not JSON (column {}): {what}; write one object on each line", error.column())
+}
+
+pub(super) fn without_position(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+/// A string that is borrowed from the line where it has no escapes.
+#[derive(Deserialize)]
+pub(super) struct Str<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);

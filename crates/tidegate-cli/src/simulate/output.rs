@@ -1,0 +1,98 @@
+//! The simulator's lines: one JSON object each, its fields in a fixed order.
+
+use super::at::Seconds;
+use std::io::{self, Write};
+use tidegate::{Answer, Micros};
+
+/// What every line begins with.
+pub(super) struct Head<'a> {
+    pub(super) at: &'a str,
+    pub(super) op: Option<&'a str>,
+}
+
+/// The answer to a hit or a peek; without a key, no limiter applied.
+pub(super) fn decision(out: &mut impl Write, head: &Head<'_>, key: Option<&[u8]>, answer: &Answer) -> io::Result<()> {
+    begin(out, head)?;
+    out.write_all(b",\"limiter\":")?;
+    match &answer.limiter {
+        Some(limiter) => string(out, &limiter.name)?,
+        None => out.write_all(b"null")?,
+    }
+    out.write_all(b",\"key\":")?;
+    match key {
+        Some(key) => string(out, &String::from_utf8_lossy(key))?,
+        None => out.write_all(b"null")?,
+    }
+    out.write_all(if answer.allowed { b",\"allowed\":true" } else { b",\"allowed\":false" })?;
+    number(out, b",\"limit\":", answer.limit.map(u64::from))?;
+    number(out, b",\"remaining\":", answer.remaining.map(u64::from))?;
+    number(out, b",\"retry_after_ms\":", answer.retry_after.map(Micros::as_millis_ceil))?;
+    number(out, b",\"reset_after_ms\":", answer.reset_after.map(Micros::as_millis_ceil))?;
+    out.write_all(b"}\n")
+}
+
+/// The answer to any other op.
+pub(super) struct Deed<'a> {
+    pub(super) limiter: &'a str,
+    pub(super) key: Option<&'a str>,
+    pub(super) result: Outcome,
+}
+
+/// What an op other than a decision led to.
+pub(super) enum Outcome {
+    Done,
+    BlockedUntil(Micros),
+    Unblocked(bool),
+    UnblockedAll(u64),
+    Keys(Vec<Vec<u8>>),
+}
+
+pub(super) fn deed(out: &mut impl Write, head: &Head<'_>, deed: &Deed<'_>) -> io::Result<()> {
+    begin(out, head)?;
+    out.write_all(b",\"limiter\":")?;
+    string(out, deed.limiter)?;
+    if let Some(key) = deed.key {
+        out.write_all(b",\"key\":")?;
+        string(out, key)?;
+    }
+    match &deed.result {
+        Outcome::Done => {}
+        Outcome::BlockedUntil(until) => write!(out, ",\"blocked_until\":{}", Seconds(*until))?,
+        Outcome::Unblocked(yes) => write!(out, ",\"unblocked\":{yes}")?,
+        Outcome::UnblockedAll(count) => write!(out, ",\"unblocked\":{count}")?,
+        Outcome::Keys(keys) => list(out, keys)?,
+    }
+    out.write_all(b"}\n")
+}
+
+fn begin(out: &mut impl Write, head: &Head<'_>) -> io::Result<()> {
+    out.write_all(b"{\"at\":")?;
+    out.write_all(head.at.as_bytes())?;
+    if let Some(op) = head.op {
+        write!(out, ",\"op\":\"{op}\"")?;
+    }
+    Ok(())
+}
+
+fn list(out: &mut impl Write, keys: &[Vec<u8>]) -> io::Result<()> {
+    out.write_all(b",\"keys\":[")?;
+    for (index, key) in keys.iter().enumerate() {
+        if index > 0 {
+            out.write_all(b",")?;
+        }
+        string(out, &String::from_utf8_lossy(key))?;
+    }
+    out.write_all(b"]")
+}
+
+fn string(out: &mut impl Write, text: &str) -> io::Result<()> {
+    serde_json::to_writer(out, text).map_err(io::Error::from)
+}
+
+fn number(out: &mut impl Write, name: &[u8], value: Option<u64>) -> io::Result<()> {
+    out.write_all(name)?;
+    match value {
+        Some(value) => write!(out, "{value}"),
+        None => out.write_all(b"null"),
+    }
+}

@@ -1,0 +1,138 @@
+//! What a replay came to: counts by limiter, and the keys that were denied.
+
+use super::timeline::{Axis, Bars};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tidegate::{Answer, LimiterSpec, Micros};
+
+/// Most denied keys that are told apart, over all limiters; further ones are only counted.
+pub(super) const KEYS_MAX: usize = 100_000;
+
+/// Are the charts' bars needed?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Charts {
+    Wanted,
+    Unwanted,
+}
+
+/// Counts of hits; peeks and other ops are not in it.
+#[derive(Debug)]
+pub(super) struct Tally {
+    charts: Charts,
+    pub(super) axis: Axis,
+    /// In the order in which they first decided.
+    pub(super) limiters: Vec<LimiterTally>,
+    /// Requests that no limiter applied to.
+    pub(super) unlimited: u64,
+    keys: usize,
+    /// Denials of keys past [`KEYS_MAX`].
+    pub(super) untold: u64,
+}
+
+/// One limiter's part.
+#[derive(Debug)]
+pub(super) struct LimiterTally {
+    pub(super) spec: Arc<LimiterSpec>,
+    pub(super) allowed: u64,
+    pub(super) denied: u64,
+    pub(super) allowed_bars: Bars,
+    pub(super) denied_bars: Bars,
+    pub(super) keys: HashMap<Box<[u8]>, KeyTally>,
+}
+
+/// One denied key.
+#[derive(Clone, Debug)]
+pub(super) struct KeyTally {
+    pub(super) denied: u64,
+    pub(super) first: Micros,
+    pub(super) last: Micros,
+    pub(super) bars: Bars,
+}
+
+impl Tally {
+    pub(super) fn new(charts: Charts) -> Tally {
+        Tally { charts, axis: Axis::default(), limiters: Vec::new(), unlimited: 0, keys: 0, untold: 0 }
+    }
+
+    pub(super) fn count(&mut self, at: Micros, answer: &Answer, key: Option<&[u8]>) {
+        let bar = self.axis.bar(at);
+        let Some(spec) = &answer.limiter else {
+            self.unlimited += 1;
+            return;
+        };
+        let index = self.limiters.iter().position(|limiter| Arc::ptr_eq(&limiter.spec, spec)).unwrap_or_else(|| {
+            self.limiters.push(LimiterTally::new(Arc::clone(spec)));
+            self.limiters.len() - 1
+        });
+        let (axis, charts, limiter) = (self.axis, self.charts, &mut self.limiters[index]);
+        let (count, bars) = match answer.allowed {
+            true => (&mut limiter.allowed, &mut limiter.allowed_bars),
+            false => (&mut limiter.denied, &mut limiter.denied_bars),
+        };
+        *count += 1;
+        if charts == Charts::Wanted {
+            bars.add(&axis, bar);
+        }
+        if let (false, Some(key)) = (answer.allowed, key) {
+            self.denied_key(index, key, at, bar);
+        }
+    }
+
+    fn denied_key(&mut self, limiter: usize, key: &[u8], at: Micros, bar: usize) {
+        let known = &mut self.limiters[limiter].keys;
+        if !known.contains_key(key) {
+            if self.keys == KEYS_MAX {
+                self.untold += 1;
+                return;
+            }
+            self.keys += 1;
+            known.insert(key.into(), KeyTally { denied: 0, first: at, last: at, bars: Bars::default() });
+        }
+        if let Some(tally) = known.get_mut(key) {
+            tally.denied += 1;
+            tally.last = at;
+            if self.charts == Charts::Wanted {
+                tally.bars.add(&self.axis, bar);
+            }
+        }
+    }
+
+    pub(super) fn allowed(&self) -> u64 {
+        self.unlimited + self.limiters.iter().map(|limiter| limiter.allowed).sum::<u64>()
+    }
+
+    pub(super) fn denied(&self) -> u64 {
+        self.limiters.iter().map(|limiter| limiter.denied).sum()
+    }
+
+    /// Keys that were denied at least once, as text: `100000+` when there were more than are told apart.
+    pub(super) fn keys_limited(&self) -> String {
+        let more = if self.untold > 0 { "+" } else { "" };
+        format!("{}{more}", self.keys)
+    }
+
+    /// The keys denied most, at most `most`; ties by limiter, then key.
+    pub(super) fn top(&self, most: usize) -> Vec<(&LimiterSpec, &[u8], &KeyTally)> {
+        let mut all: Vec<(&LimiterSpec, &[u8], &KeyTally)> = self
+            .limiters
+            .iter()
+            .flat_map(|limiter| limiter.keys.iter().map(|(key, tally)| (&*limiter.spec, &**key, tally)))
+            .collect();
+        all.sort_unstable_by(|a, b| (b.2.denied, &a.0.name, a.1).cmp(&(a.2.denied, &b.0.name, b.1)));
+        all.truncate(most);
+        all
+    }
+}
+
+impl LimiterTally {
+    fn new(spec: Arc<LimiterSpec>) -> LimiterTally {
+        LimiterTally {
+            spec,
+            allowed: 0,
+            denied: 0,
+            allowed_bars: Bars::default(),
+            denied_bars: Bars::default(),
+            keys: HashMap::new(),
+        }
+    }
+}

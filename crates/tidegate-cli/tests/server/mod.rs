@@ -1,0 +1,162 @@
+//! A real server for a test: its own folder, any free port, ended by its own id.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+pub(crate) const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
+/// How long anything may take before a test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A folder that goes with the test.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tidegate-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server that ends with the test.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) url: String,
+    pub(crate) banner: String,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts it and waits for its address.
+    pub(crate) fn start(folder: &Folder, config: Option<&Path>) -> Server {
+        Server::start_with(folder, config, &[])
+    }
+
+    /// The same, with variables in its environment.
+    pub(crate) fn start_with(folder: &Folder, config: Option<&Path>, variables: &[(&str, &str)]) -> Server {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let log = folder.path(&format!("log-{}", NEXT.fetch_add(1, Relaxed)));
+        let mut command = Command::new(TIDEGATE);
+        command.arg("serve").args(config.iter().flat_map(|file| [Path::new("--config"), file]));
+        if config.is_none() {
+            command.env("TIDEGATE_DOORS__HTTP", "127.0.0.1:0");
+        }
+        command.envs(variables.iter().copied());
+        let mut child = command.stdout(Stdio::piped()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut banner = String::new();
+        let url = loop {
+            let Some(Ok(line)) = lines.next() else {
+                let _ = child.wait();
+                panic!("no server: {}", fs::read_to_string(&log).unwrap());
+            };
+            banner += &(line.clone() + "\n");
+            if let Some(url) = line.strip_prefix("listening on ") {
+                break url.to_owned();
+            }
+        };
+        let rest = if config.is_none() { 14 } else { 1 };
+        lines.take(rest).for_each(|line| banner += &(line.unwrap() + "\n"));
+        Server { child, url, banner, log }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for_log(&self, part: &str) {
+        eventually(part, || self.log().contains(part));
+    }
+
+    /// Runs a client command against it.
+    pub(crate) fn ask(&self, args: &[&str]) -> Output {
+        Command::new(TIDEGATE).args(args).env("TIDEGATE_SERVER", &self.url).output().unwrap()
+    }
+
+    /// Runs a client command with `--json`: its exit code and its answer.
+    pub(crate) fn json(&self, args: &[&str]) -> (i32, serde_json::Value) {
+        let output = self.ask(&[args, &["--json"]].concat());
+        (output.status.code().unwrap(), serde_json::from_slice(&output.stdout).unwrap())
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    #[track_caller]
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the server ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn stop(&mut self) {
+        self.signal("TERM");
+        assert_eq!(self.wait().code(), Some(0), "{}", self.log());
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Polls until it is so.
+#[track_caller]
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Runs the command to its end.
+pub(crate) fn tidegate(args: &[&str]) -> Output {
+    Command::new(TIDEGATE).args(args).output().unwrap()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
