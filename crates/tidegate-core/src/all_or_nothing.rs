@@ -5,7 +5,7 @@
 //! stores put them back. Blocks are here too, as they are what a denial leaves behind.
 //! Invariant: unless every limit of every subject allows, no state is charged.
 
-use crate::{Decision, Limit, Meter, Micros, Rules, State, Status, Verdict};
+use crate::{Decision, Limit, Meter, Micros, Rules, State, Verdict};
 
 /// Does the request count, or does it only ask?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,18 +99,12 @@ pub fn decide_plain<M: Meter>(state: &mut M, limit: &Limit, now: Micros, cost: u
     if cost == 0 || cost > M::capacity(limit) {
         return None;
     }
-    state.settle(limit, now);
-    let verdict = state.verdict(limit, now, cost);
-    let reason = match verdict {
+    let decision = state.decide(limit, now, cost);
+    let reason = match decision.verdict {
         Verdict::Allow => Reason::Ok,
         Verdict::Deny { .. } if limit.block().is_none() => Reason::Limited,
         Verdict::Deny { .. } => return None,
     };
-    if verdict.is_allowed() {
-        state.charge(limit, now, cost);
-    }
-    let Status { remaining, reset_after } = state.status(limit, now);
-    let decision = Decision { verdict, limit: M::capacity(limit), remaining, reset_after };
     Some(Ruling { limit_index: 0, decision, reason })
 }
 

@@ -60,7 +60,6 @@ pub(crate) struct Frame<'a> {
 
 /// How decisions went, since start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-#[repr(C)]
 pub struct Counts {
     /// Hits allowed, sketched ones included.
     pub allowed: u64,
@@ -74,16 +73,26 @@ pub struct Counts {
     pub sketched_denied: u64,
 }
 
-/// In this order, what a plain decision touches lies in the lock's two cache lines.
+/// What a plain decision touches lies here, in the lock's own two cache lines, so that the shards of
+/// a table stay in the nearest cache; all else is behind `rest`.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Shard {
     pub(crate) slots: Slots,
     /// The newest time that decided here; a batch, whose clock was read earlier, stays behind it.
     pub(crate) latest: Micros,
-    pub(crate) counts: Counts,
+    allowed: u64,
+    denied: u64,
+    rest: Box<Rest>,
+}
+
+#[derive(Debug, Default)]
+struct Rest {
+    peeked: u64,
+    sketched_allowed: u64,
+    sketched_denied: u64,
     /// Bytes told to the budget.
-    pub(crate) accounted: usize,
+    accounted: usize,
     logs: Logs,
     names: Names,
     sketches: Vec<Sketch>,
@@ -149,7 +158,7 @@ impl Shard {
     }
 
     pub(crate) fn prepare(&mut self, frame: &Frame<'_>, hash: u64, key: &[u8], cost: u32, intent: Intent) -> Prepared {
-        let mut states = std::mem::take(&mut self.scratch);
+        let mut states = std::mem::take(&mut self.rest.scratch);
         states.clear();
         let counts = intent == Intent::Hit && cost > 0;
         let mut blocked_until = Micros::ZERO;
@@ -159,7 +168,7 @@ impl Shard {
             Place::At(index)
         } else if self.was_sketched(frame, hash) || (counts && !self.make_place(frame, key.len())) {
             self.ensure_sketches(frame);
-            let pairs = frame.rules.limits().iter().zip(&self.sketches);
+            let pairs = frame.rules.limits().iter().zip(&self.rest.sketches);
             states.extend(pairs.map(|(limit, sketch)| State::Sketched(sketch.estimate(hash, limit, frame.now))));
             Place::Sketched
         } else {
@@ -189,52 +198,78 @@ impl Shard {
                 self.save(frame.shape, index, blocked_until, &mut states);
             }
             Place::Sketched if charged => {
-                for (sketch, limit) in self.sketches.iter_mut().zip(frame.rules.limits()) {
+                for (sketch, limit) in self.rest.sketches.iter_mut().zip(frame.rules.limits()) {
                     sketch.add(hash, limit, frame.now, cost);
                 }
                 let longest = frame.rules.limits().iter().map(Limit::period).max().unwrap_or_default();
                 let until = frame.now.saturating_add(longest).saturating_add(longest);
-                self.sketch_until = self.sketch_until.max(until);
+                self.rest.sketch_until = self.rest.sketch_until.max(until);
             }
             Place::New | Place::Sketched => {}
         }
         states.clear();
-        self.scratch = states;
+        self.rest.scratch = states;
     }
 
     /// Gives the states of a peek back without a change.
     pub(crate) fn put_away(&mut self, prepared: Prepared) {
-        self.scratch = prepared.states;
+        self.rest.scratch = prepared.states;
     }
 
     /// Counts a decision of this limiter: a hit that another limiter denied was neither allowed nor
     /// denied here.
     #[inline]
     pub(crate) fn count(&mut self, ruling: &Ruling, all_allow: bool, intent: Intent, place: Place) {
-        let sketched = u64::from(place == Place::Sketched);
-        let counts = &mut self.counts;
+        if place == Place::Sketched && intent == Intent::Hit {
+            self.rest.sketched_allowed += u64::from(all_allow);
+            self.rest.sketched_denied += u64::from(!ruling.is_allowed());
+        }
         match intent {
-            Intent::Peek => counts.peeked += 1,
-            Intent::Hit if all_allow => {
-                counts.allowed += 1;
-                counts.sketched_allowed += sketched;
-            }
-            Intent::Hit if !ruling.is_allowed() => {
-                counts.denied += 1;
-                counts.sketched_denied += sketched;
-            }
+            Intent::Peek => self.rest.peeked += 1,
+            Intent::Hit if all_allow => self.allowed += 1,
+            Intent::Hit if !ruling.is_allowed() => self.denied += 1,
             Intent::Hit => {}
         }
     }
 
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            allowed: self.allowed,
+            denied: self.denied,
+            peeked: self.rest.peeked,
+            sketched_allowed: self.rest.sketched_allowed,
+            sketched_denied: self.rest.sketched_denied,
+        }
+    }
+
+    /// Bytes told to the budget.
+    pub(crate) fn accounted(&self) -> usize {
+        self.rest.accounted
+    }
+
+    /// Tells the budget how much it holds now; was there anything to tell?
+    #[inline]
+    pub(crate) fn account(&mut self, budget: &Budget) -> bool {
+        let bytes = self.bytes();
+        let changed = bytes != self.rest.accounted;
+        if changed {
+            budget.replace(self.rest.accounted, bytes);
+            self.rest.accounted = bytes;
+        }
+        changed
+    }
+
+    /// Memory of a shard without entries, apart from the struct itself.
+    pub(crate) const EMPTY_BYTES: usize = size_of::<Rest>();
+
     /// Memory held by entries, names and logs.
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.bytes() + self.names.bytes() + self.logs.bytes()
+        self.slots.bytes() + self.rest.names.bytes() + self.rest.logs.bytes()
     }
 
     /// Memory held by the sketches, which have a part of the budget to themselves.
     pub(crate) fn sketch_bytes(&self) -> usize {
-        self.sketches.iter().map(Sketch::heap_bytes).sum()
+        self.rest.sketches.iter().map(Sketch::heap_bytes).sum()
     }
 
     // ---- entries ----
@@ -243,7 +278,7 @@ impl Shard {
         let entry = self.slots.entry(index);
         if shape.algorithm == Algorithm::SlidingLog {
             let words = &entry[STATES..STATES + shape.limits];
-            let logs = &mut self.logs;
+            let logs = &mut self.rest.logs;
             states.extend(words.iter().map(|word| {
                 State::SlidingLog(match intent {
                     Intent::Hit => logs.take(*word),
@@ -263,7 +298,7 @@ impl Shard {
         for (i, state) in states.drain(..).enumerate() {
             let words = &mut entry[STATES + i * step..STATES + (i + 1) * step];
             match state {
-                State::SlidingLog(log) => words[0] = self.logs.put(words[0], log),
+                State::SlidingLog(log) => words[0] = self.rest.logs.put(words[0], log),
                 state => words.copy_from_slice(&to_words(&state)),
             }
         }
@@ -272,9 +307,9 @@ impl Shard {
     fn insert(&mut self, shape: &Shape, hash: u64, key: &[u8]) -> usize {
         let index = self.slots.insert(hash, SHARD_BITS);
         if shape.names {
-            self.slots.entry_mut(index)[shape.name_word()] = self.names.add(key);
+            self.slots.entry_mut(index)[shape.name_word()] = self.rest.names.add(key);
         }
-        self.inserts_since_purge += 1;
+        self.rest.inserts_since_purge += 1;
         index
     }
 
@@ -282,11 +317,11 @@ impl Shard {
         let entry = self.slots.entry(index);
         if shape.algorithm == Algorithm::SlidingLog {
             for word in &entry[STATES..STATES + shape.limits] {
-                self.logs.free(*word);
+                self.rest.logs.free(*word);
             }
         }
         if shape.names {
-            self.names.remove(entry[shape.name_word()]);
+            self.rest.names.remove(entry[shape.name_word()]);
         }
         self.slots.remove(index, SHARD_BITS);
     }
@@ -302,7 +337,7 @@ impl Shard {
             let unused = |log: &sliding_log::State, limit| log.status(limit, frame.now).reset_after.is_zero();
             return limits
                 .zip(&entry[STATES..])
-                .all(|(limit, word)| self.logs.get(*word).is_none_or(|log| unused(log, limit)));
+                .all(|(limit, word)| self.rest.logs.get(*word).is_none_or(|log| unused(log, limit)));
         }
         limits.zip(entry[STATES..].chunks_exact(2)).all(|(limit, pair)| {
             let mut state = from_words(frame.shape.algorithm, [pair[0], pair[1]]);
@@ -320,7 +355,7 @@ impl Shard {
         }
         // A look at the whole shard is paid for by the inserts since the last one. Keys that come
         // again and again look fresh in between, so growing is the better answer to a first fill.
-        if self.inserts_since_purge > self.slots.capacity() {
+        if self.rest.inserts_since_purge > self.slots.capacity() {
             self.purge(frame);
             if self.slots.len() <= self.slots.most() / 8 * 7 && self.has_place(frame, key_len) {
                 return true;
@@ -331,7 +366,7 @@ impl Shard {
         }
         if !self.has_place(frame, key_len) {
             self.sweep(frame);
-            if self.names.has_holes_for(key_len) {
+            if self.rest.names.has_holes_for(key_len) {
                 self.compact_names(frame.shape);
             }
         }
@@ -349,12 +384,12 @@ impl Shard {
 
     /// May this shard hold `more` bytes than it does? What it freed in this call counts as free.
     fn may_take(&self, frame: &Frame<'_>, more: usize) -> bool {
-        let growth = (self.bytes() + more).saturating_sub(self.accounted);
+        let growth = (self.bytes() + more).saturating_sub(self.rest.accounted);
         growth == 0 || frame.budget.has_room_for(growth)
     }
 
     fn has_place(&self, frame: &Frame<'_>, key_len: usize) -> bool {
-        let names = if frame.shape.names { self.names.growth_for(key_len) } else { 0 };
+        let names = if frame.shape.names { self.rest.names.growth_for(key_len) } else { 0 };
         let logs = if frame.shape.algorithm == Algorithm::SlidingLog { frame.shape.limits * NEW_LOG } else { 0 };
         self.slots.len() < self.slots.most() && (names + logs == 0 || self.may_take(frame, names + logs))
     }
@@ -362,21 +397,21 @@ impl Shard {
     /// Looks at the next few slots and drops what can be dropped.
     fn sweep(&mut self, frame: &Frame<'_>) {
         for _ in 0..HAND_STEPS.min(self.slots.capacity()) {
-            if self.hand >= self.slots.capacity() {
-                self.hand = 0;
+            if self.rest.hand >= self.slots.capacity() {
+                self.rest.hand = 0;
             }
-            if !self.slots.is_vacant(self.hand) && self.is_fresh(frame, self.hand) {
+            if !self.slots.is_vacant(self.rest.hand) && self.is_fresh(frame, self.rest.hand) {
                 // The gap is closed by a follower, which is looked at next.
-                self.remove(frame.shape, self.hand);
+                self.remove(frame.shape, self.rest.hand);
             } else {
-                self.hand += 1;
+                self.rest.hand += 1;
             }
         }
     }
 
     /// Drops every entry that can be dropped.
     pub(crate) fn purge(&mut self, frame: &Frame<'_>) {
-        self.inserts_since_purge = 0;
+        self.rest.inserts_since_purge = 0;
         let mut index = 0;
         while index < self.slots.capacity() {
             if !self.slots.is_vacant(index) && self.is_fresh(frame, index) {
@@ -385,7 +420,7 @@ impl Shard {
                 index += 1;
             }
         }
-        if self.names.wants_compaction() {
+        if self.rest.names.wants_compaction() {
             self.compact_names(frame.shape);
         }
     }
@@ -400,10 +435,10 @@ impl Shard {
             };
             self.resize(frame.shape, capacity);
         }
-        if frame.now >= self.sketch_until {
-            self.sketches = Vec::new();
+        if frame.now >= self.rest.sketch_until {
+            self.rest.sketches = Vec::new();
         }
-        self.logs.shrink();
+        self.rest.logs.shrink();
     }
 
     fn resize(&mut self, shape: &Shape, capacity: usize) {
@@ -412,7 +447,7 @@ impl Shard {
         } else {
             self.slots = Slots::new(shape.stride(), capacity);
         }
-        self.hand = 0;
+        self.rest.hand = 0;
     }
 
     fn compact_names(&mut self, shape: &Shape) {
@@ -420,11 +455,11 @@ impl Shard {
         let word = shape.name_word();
         for index in 0..self.slots.capacity() {
             if !self.slots.is_vacant(index) {
-                let reference = names.add(self.names.get(self.slots.entry(index)[word]));
+                let reference = names.add(self.rest.names.get(self.slots.entry(index)[word]));
                 self.slots.entry_mut(index)[word] = reference;
             }
         }
-        self.names = names;
+        self.rest.names = names;
     }
 
     // ---- sketch ----
@@ -432,8 +467,9 @@ impl Shard {
     /// A key that the sketch has admitted stays with it until the sketch has forgotten it: in a new
     /// entry it would start afresh.
     fn was_sketched(&self, frame: &Frame<'_>, hash: u64) -> bool {
-        frame.now < self.sketch_until
+        frame.now < self.rest.sketch_until
             && self
+                .rest
                 .sketches
                 .iter()
                 .zip(frame.rules.limits())
@@ -441,8 +477,8 @@ impl Shard {
     }
 
     fn ensure_sketches(&mut self, frame: &Frame<'_>) {
-        while self.sketches.len() < frame.shape.limits {
-            self.sketches.push(Sketch::new(frame.sketch_width));
+        while self.rest.sketches.len() < frame.shape.limits {
+            self.rest.sketches.push(Sketch::new(frame.sketch_width));
         }
     }
 
@@ -506,7 +542,7 @@ impl Shard {
                 && if blocked_only { self.is_blocked(frame, *index) } else { !self.is_fresh(frame, *index) }
         };
         let entries = (0..self.slots.capacity()).filter(listed).map(|index| self.slots.entry(index));
-        entries.map(|entry| (entry[HASH], self.names.get(entry[frame.shape.name_word()]).to_vec())).collect()
+        entries.map(|entry| (entry[HASH], self.rest.names.get(entry[frame.shape.name_word()]).to_vec())).collect()
     }
 
     // ---- snapshots ----
@@ -517,7 +553,8 @@ impl Shard {
         used.map(|index| {
             let entry = self.slots.entry(index);
             let states = if shape.algorithm == Algorithm::SlidingLog {
-                let log = |word: &u64| State::SlidingLog(Box::new(self.logs.get(*word).cloned().unwrap_or_default()));
+                let log =
+                    |word: &u64| State::SlidingLog(Box::new(self.rest.logs.get(*word).cloned().unwrap_or_default()));
                 entry[STATES..STATES + shape.limits].iter().map(log).collect()
             } else {
                 let pairs = entry[STATES..STATES + 2 * shape.limits].chunks_exact(2);
@@ -526,7 +563,7 @@ impl Shard {
             Entry {
                 hash: entry[HASH],
                 blocked_until: Micros::saturating(entry[BLOCKED_UNTIL]),
-                name: if shape.names { self.names.get(entry[shape.name_word()]).to_vec() } else { Vec::new() },
+                name: if shape.names { self.rest.names.get(entry[shape.name_word()]).to_vec() } else { Vec::new() },
                 states,
             }
         })

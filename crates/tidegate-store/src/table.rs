@@ -78,10 +78,11 @@ pub struct Listing {
     pub next: Option<u64>,
 }
 
-/// Keys of a batch that are prefetched together: enough to overlap misses, few enough to stay cached.
-const BATCH: usize = 32;
+/// How many keys ahead a batch fetches entries: a miss takes about as long as a few decisions.
+const AHEAD: usize = 16;
 /// Memory of a table without entries.
-const EMPTY_BYTES: usize = SHARDS * size_of::<Cell>();
+const EMPTY_BYTES: usize = SHARDS * (size_of::<Cell>() + Shard::EMPTY_BYTES);
+const _: () = assert!(size_of::<Cell>() == 128, "a cell is two cache lines");
 /// How far a batch's clock reading may be behind its shard before it counts as a clock step.
 const BATCH_AGE_MAX: Micros = Micros::from_secs(1);
 
@@ -123,10 +124,9 @@ impl Table {
         intent: Intent,
         clock: impl FnOnce() -> Micros,
     ) -> Ruling {
-        let hash = self.hash(key);
-        let cell = self.cell(hash);
         // The entry is on its way while the lock is taken and the clock is read.
-        cell.prefetch(hash, self.shape.stride());
+        let hash = self.announce(key);
+        let cell = self.cell(hash);
         let mut shard = cell.lock();
         let now = clock();
         self.decide_locked(cell, &mut shard, rules, hash, key, cost, intent, now)
@@ -135,20 +135,29 @@ impl Table {
     /// Hits many keys, each on its own, at one time. The answers are in the order of the keys.
     pub fn hit_many(&self, rules: &Rules, keys: &[&[u8]], cost: u32, now: Micros, answers: &mut Vec<Ruling>) {
         answers.reserve(keys.len());
-        for keys in keys.chunks(BATCH) {
-            let mut hashes = [0; BATCH];
-            for (hash, key) in hashes.iter_mut().zip(keys) {
-                *hash = self.hash(key);
-                self.cell(*hash).prefetch(*hash, self.shape.stride());
-            }
-            for (hash, key) in hashes.iter().zip(keys) {
-                let cell = self.cell(*hash);
-                let mut shard = cell.lock();
-                let behind = shard.latest.saturating_sub(now);
-                let now = if behind <= BATCH_AGE_MAX { now.max(shard.latest) } else { now };
-                answers.push(self.decide_locked(cell, &mut shard, rules, *hash, key, cost, Intent::Hit, now));
-            }
+        let mut hashes = [0; AHEAD];
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = self.announce(key);
         }
+        for (index, key) in keys.iter().enumerate() {
+            let hash = hashes[index % AHEAD];
+            if let Some(later) = keys.get(index + AHEAD) {
+                hashes[index % AHEAD] = self.announce(later);
+            }
+            let cell = self.cell(hash);
+            let mut shard = cell.lock();
+            let behind = shard.latest.saturating_sub(now);
+            let now = if behind <= BATCH_AGE_MAX { now.max(shard.latest) } else { now };
+            answers.push(self.decide_locked(cell, &mut shard, rules, hash, key, cost, Intent::Hit, now));
+        }
+    }
+
+    /// The key's hash, with its entry on the way into the cache.
+    #[inline]
+    fn announce(&self, key: &[u8]) -> u64 {
+        let hash = self.hash(key);
+        self.cell(hash).prefetch(hash, self.shape.stride());
+        hash
     }
 
     #[expect(clippy::too_many_arguments, reason = "the inner step of decide and hit_many, nowhere else")]
@@ -205,10 +214,7 @@ impl Table {
     /// Tells the budget and the prefetch hint what changed.
     #[inline]
     fn account(&self, cell: &Cell, shard: &mut Shard) {
-        let bytes = shard.bytes();
-        if bytes != shard.accounted {
-            self.budget.replace(shard.accounted, bytes);
-            shard.accounted = bytes;
+        if shard.account(&self.budget) {
             cell.slots_at.store(shard.slots.address(), Relaxed);
             cell.capacity.store(shard.slots.capacity(), Relaxed);
         }
@@ -273,7 +279,7 @@ impl Table {
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();
         for cell in &self.cells {
-            let Counts { allowed, denied, peeked, sketched_allowed, sketched_denied } = cell.lock().counts;
+            let Counts { allowed, denied, peeked, sketched_allowed, sketched_denied } = cell.lock().counts();
             sum.allowed += allowed;
             sum.denied += denied;
             sum.peeked += peeked;
@@ -292,7 +298,7 @@ impl Table {
     /// Memory held.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let held = |shard: &Shard| shard.accounted + shard.sketch_bytes();
+        let held = |shard: &Shard| shard.accounted() + shard.sketch_bytes();
         EMPTY_BYTES + self.cells.iter().map(|cell| held(&cell.lock())).sum::<usize>()
     }
 
@@ -355,7 +361,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        let held: usize = self.cells.iter().map(|cell| cell.lock().accounted).sum();
+        let held: usize = self.cells.iter().map(|cell| cell.lock().accounted()).sum();
         self.budget.give_back(EMPTY_BYTES + held);
     }
 }
