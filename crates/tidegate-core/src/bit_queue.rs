@@ -1,7 +1,7 @@
 //! A queue of bits: written at the back, read and dropped at the front.
 //!
-//! It knows nothing of what the bits mean. Invariant: memory follows the bits held, within a
-//! sixteenth and a few bytes, in both directions: a queue that empties gives its memory back.
+//! It knows nothing of what the bits mean. Invariant: memory is at most about twice what the
+//! bits need, or what was reserved: a queue that empties gives its memory back.
 
 /// Bits in, bits out, least significant first.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -30,6 +30,11 @@ impl BitQueue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.head == self.tail
+    }
+
+    /// Bytes in use, dropped ones at the front included.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
@@ -67,21 +72,27 @@ impl BitQueue {
             *self = BitQueue::default();
         } else if self.head / 8 > self.bytes.len() / 4 + 8 {
             self.close_gap();
-            if self.bytes.capacity() > self.bytes.len() / 4 * 5 + 32 {
-                self.bytes.shrink_to(self.bytes.len() / 8 * 9 + 8);
+            if self.bytes.capacity() > self.bytes.len() * 2 + 64 {
+                self.bytes.shrink_to(self.bytes.len() + self.bytes.len() / 4 + 8);
             }
         }
     }
 
+    /// Asks for memory for `bytes` in all, so that growing to them moves nothing.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.close_gap();
+        self.bytes.reserve_exact(bytes.saturating_sub(self.bytes.len()));
+    }
+
     /// Room for `bits` more: dropped bytes are used up before memory is asked for, and then a
-    /// sixteenth more, as a doubling vector would waste a third of what a million keys need.
+    /// quarter more: a doubling vector would waste a third of what a million keys need.
     fn make_room(&mut self, bits: u32) {
         let end = |tail: usize| (tail + bits as usize).div_ceil(8);
         if end(self.tail) > self.bytes.capacity() {
             self.close_gap();
             let len = self.bytes.len();
             if end(self.tail) > self.bytes.capacity() {
-                self.bytes.reserve_exact(end(self.tail) - len + len / 16 + 8);
+                self.bytes.reserve_exact(end(self.tail) - len + len / 4 + 8);
             }
         }
     }
@@ -157,7 +168,7 @@ mod tests {
                 queue.drop_until(at);
             }
             let held: usize = expected.iter().map(|(_, bits)| *bits as usize).sum::<usize>() / 8;
-            assert!(queue.heap_bytes() <= held * 3 / 2 + 64, "{} bytes for {held}", queue.heap_bytes());
+            assert!(queue.heap_bytes() <= held * 2 + 128, "{} bytes for {held}", queue.heap_bytes());
         }
         for (value, bits) in expected {
             let mut reader = queue.reader();

@@ -156,6 +156,17 @@ impl State {
         }
     }
 
+    /// A log that is half full will likely be full: it then gets all the memory that a full one takes,
+    /// as growing a million logs by small steps leaves holes between them.
+    fn make_room(&mut self, limit: &Limit) {
+        let full_bits = u64::from(limit.count()).saturating_mul(u64::from(self.plain_bits) * 2 + 7) / 2;
+        let full = usize::try_from(full_bits / 8).unwrap_or(usize::MAX).saturating_add(16);
+        let used = self.older.len_bytes();
+        if used < full && used >= full / 2 {
+            self.older.reserve(full);
+        }
+    }
+
     /// Drops the entries aged a period or more at `now`.
     fn expire(&mut self, period: Micros, now: Micros) {
         if now.saturating_sub(self.newest_at) >= period {
@@ -246,6 +257,9 @@ impl Meter for State {
         if gap.is_zero() {
             self.newest_cost = self.newest_cost.saturating_add(cost);
         } else {
+            if self.must_grow() {
+                self.make_room(limit);
+            }
             self.write(Entry { cost: self.newest_cost, gap });
             (self.newest_at, self.newest_cost) = (at, cost);
         }
