@@ -48,6 +48,11 @@ impl State {
 
     #[inline]
     fn set_debt(&mut self, limit: &Limit, now: Micros, debt: u64) {
+        if debt == 0 {
+            // Not "empty at now": a clock that steps back would make a debt of it.
+            *self = State::default();
+            return;
+        }
         let bucket = limit.bucket();
         // Most limits reduce to one per so many microseconds; a division is a third of the work.
         let wait = if bucket.per_micro == 1 { debt } else { debt.div_ceil(u64::from(bucket.per_micro)) };
@@ -234,6 +239,21 @@ mod tests {
             limit 100 per minute burst 10
             0       1 -> deny retry=600000 left=0 reset=6000000
             600000  1 -> allow left=0",
+        );
+    }
+
+    /// A count of 0 capped the debt to nothing but kept the time; after a step back of the clock
+    /// that time was a debt again. Found by the model after 475,337 steps.
+    #[test]
+    fn t1_no_debt_is_no_time_either() {
+        check::<State>(
+            "5 per second",
+            "
+            9000000 5 -> allow left=0
+            limit 0 per second
+            9000000 1 -> deny retry=never
+            limit 5 per second
+            1000000 1 -> allow left=4",
         );
     }
 
