@@ -3,6 +3,7 @@
 
 mod bare;
 mod budget;
+mod logs;
 mod memory;
 mod names;
 mod shard;

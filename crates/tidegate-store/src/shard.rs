@@ -6,6 +6,7 @@
 //! Invariant: only an entry equal to a fresh key is dropped (promise M2), except when told to forget.
 
 use crate::budget::Budget;
+use crate::logs::Logs;
 use crate::names::Names;
 use crate::slots::Slots;
 use tidegate_core::all_or_nothing::{self, Intent, Room, Ruling};
@@ -621,74 +622,4 @@ fn hit_plain<M: Compact>(words: &mut [u64], limit: &Limit, now: Micros, cost: u3
     let ruling = all_or_nothing::decide_plain(&mut state, limit, now, cost)?;
     words[..2].copy_from_slice(&state.to_words());
     Some(ruling)
-}
-
-/// Sliding logs by number: an entry's word is a log's number plus one, or 0 for none.
-#[derive(Debug, Default)]
-struct Logs {
-    logs: Vec<Option<Box<sliding_log::State>>>,
-    vacant: Vec<u32>,
-    heap: usize,
-}
-
-impl Logs {
-    fn bytes(&self) -> usize {
-        self.logs.capacity() * size_of::<Option<Box<sliding_log::State>>>()
-            + self.vacant.capacity() * size_of::<u32>()
-            + self.heap
-    }
-
-    fn get(&self, word: u64) -> Option<&sliding_log::State> {
-        self.logs.get(usize::try_from(word).ok()?.checked_sub(1)?)?.as_deref()
-    }
-
-    /// Takes a log out; [`Logs::put`] brings it back under the same word.
-    fn take(&mut self, word: u64) -> Box<sliding_log::State> {
-        let index = usize::try_from(word).unwrap_or(0).wrapping_sub(1);
-        let log = self.logs.get_mut(index).and_then(Option::take);
-        self.heap -= log.as_ref().map_or(0, |log| footprint(log));
-        log.unwrap_or_default()
-    }
-
-    /// Stores a log under its word, or a new one; an empty log gives its word back.
-    fn put(&mut self, word: u64, log: Box<sliding_log::State>) -> u64 {
-        if *log == sliding_log::State::default() {
-            self.free(word);
-            return 0;
-        }
-        let index = match usize::try_from(word).unwrap_or(0).checked_sub(1) {
-            Some(index) => index,
-            None => self.vacant.pop().map_or_else(
-                || {
-                    self.logs.push(None);
-                    self.logs.len() - 1
-                },
-                |index| index as usize,
-            ),
-        };
-        self.heap += footprint(&log);
-        self.logs[index] = Some(log);
-        index as u64 + 1
-    }
-
-    fn free(&mut self, word: u64) {
-        let Some(index) = usize::try_from(word).unwrap_or(0).checked_sub(1) else {
-            return;
-        };
-        let log = self.logs.get_mut(index).and_then(Option::take);
-        self.heap -= log.map_or(0, |log| footprint(&log));
-        self.vacant.push(u32::try_from(index).unwrap_or(u32::MAX));
-    }
-
-    fn shrink(&mut self) {
-        if self.vacant.len() == self.logs.len() {
-            *self = Logs::default();
-        }
-    }
-}
-
-/// A log's struct, its buffer, and what the allocator adds to each.
-fn footprint(log: &sliding_log::State) -> usize {
-    const ALLOCATION: usize = 16;
-    size_of::<sliding_log::State>() + log.heap_bytes() + 2 * ALLOCATION
 }

@@ -3,16 +3,20 @@
 //! The engine turns requests into checks and answers; it does no arithmetic of its own. A gate is
 //! cheap to clone and to share, and its policy can be replaced while it is asked.
 
+mod open;
+mod operate;
+
+pub use open::{OpenError, Settings};
+pub use operate::{Cursor, LimiterInfo, Page, Usage};
+
 use crate::{Answer, AskError, Clock, Explained, LimiterSpec, Policy, Reason, Request, Target};
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::{fmt, str::FromStr};
+use std::sync::{Arc, Mutex};
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::{Micros, Verdict, check_key};
-use tidegate_store::{Counts, Directory, Memory, Part, PartAnswer, Shape, SnapshotError, Table, Which, decide_all};
+use tidegate_store::{Directory, Memory, Part, PartAnswer, Shape, Table, decide_all};
 
 /// A rate limiter. Clones share one state.
 ///
@@ -59,117 +63,6 @@ pub struct Limiter {
     table: Arc<Table>,
 }
 
-/// What a gate needs besides its policy.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Bytes that the embedded store may hold.
-    pub max_memory: usize,
-    /// A directory where state is kept over restarts.
-    pub path: Option<PathBuf>,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { max_memory: 256 << 20, path: None }
-    }
-}
-
-/// Why a gate could not be opened.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The path cannot be used, or what was saved there is damaged.
-    Snapshot(SnapshotError),
-    /// The limiters' empty tables and what was saved are more than the budget.
-    TooSmall {
-        /// Bytes needed.
-        bytes: usize,
-        /// Bytes allowed.
-        max_bytes: usize,
-    },
-}
-
-impl From<SnapshotError> for OpenError {
-    fn from(error: SnapshotError) -> OpenError {
-        OpenError::Snapshot(error)
-    }
-}
-
-impl std::error::Error for OpenError {}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Snapshot(error) => error.fmt(f),
-            OpenError::TooSmall { bytes, max_bytes } => write!(
-                f,
-                "the limiters and what was saved of their keys need {:.1} MiB, more than max_memory = {:.1} MiB; raise it, \
-                 or move the snapshot away to start with empty counters",
-                mib(*bytes),
-                mib(*max_bytes)
-            ),
-        }
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for people")]
-fn mib(bytes: usize) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
-}
-
-/// A limiter as it stands.
-#[derive(Clone, Debug)]
-pub struct LimiterInfo {
-    /// Its definition.
-    pub spec: Arc<LimiterSpec>,
-    /// False: disabled.
-    pub enabled: bool,
-    /// Keys held, idle ones included.
-    pub entries: usize,
-    /// Memory held.
-    pub bytes: usize,
-    /// How decisions went.
-    pub counts: Counts,
-}
-
-/// Memory and keys of all limiters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Usage {
-    /// Memory held.
-    pub bytes: usize,
-    /// Memory that may be held.
-    pub max_bytes: usize,
-    /// Keys held, idle ones included.
-    pub entries: usize,
-}
-
-/// Where a listing goes on: 16 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cursor(u64);
-
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-impl FromStr for Cursor {
-    type Err = std::num::ParseIntError;
-
-    fn from_str(text: &str) -> Result<Cursor, Self::Err> {
-        u64::from_str_radix(text, 16).map(Cursor)
-    }
-}
-
-/// A page of a listing.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Page {
-    /// Key names, sorted within the page.
-    pub keys: Vec<Vec<u8>>,
-    /// Where the next page starts; `None`: this was the last.
-    pub next: Option<Cursor>,
-}
-
 /// Idle entries are looked for in one of this many parts of the tables at a time.
 const TEND_SHARE: usize = 16;
 
@@ -184,32 +77,6 @@ impl Gate {
     #[must_use]
     pub fn with_clock(policy: Policy, clock: Clock) -> Gate {
         Gate::on(Memory::new(Settings::default().max_memory, None), &policy, clock, None)
-    }
-
-    /// A gate with settings of your own. With a path, it goes on from what was saved there.
-    ///
-    /// # Errors
-    /// When the path cannot be used, what was saved is damaged, or it does not fit the budget.
-    pub fn open(policy: Policy, settings: &Settings, clock: Clock) -> Result<Gate, OpenError> {
-        let directory = settings.path.as_deref().map(Directory::open).transpose()?;
-        let saved = match &directory {
-            Some(directory) => directory.load(settings.max_memory)?,
-            None => None,
-        };
-        let store = match saved {
-            Some((store, taken_at)) => {
-                clock.not_before(taken_at);
-                store
-            }
-            None => Memory::new(settings.max_memory, None),
-        };
-        let gate = Gate::on(store, &policy, clock, directory);
-        gate.forget_others(&policy);
-        (0..TEND_SHARE).for_each(|_| gate.tend());
-        match gate.usage() {
-            Usage { bytes, max_bytes, .. } if bytes > max_bytes => Err(OpenError::TooSmall { bytes, max_bytes }),
-            _ => Ok(gate),
-        }
     }
 
     fn on(store: Memory, policy: &Policy, clock: Clock, directory: Option<Directory>) -> Gate {
@@ -307,95 +174,10 @@ impl Gate {
         Ok(())
     }
 
-    /// All limiters, in definition order.
-    #[must_use]
-    pub fn limiters(&self) -> Vec<LimiterInfo> {
-        self.0.live.load().limiters.iter().map(Limiter::info).collect()
-    }
-
-    /// One limiter.
-    ///
-    /// # Errors
-    /// When there is none of this name.
-    pub fn limiter_info(&self, name: &str) -> Result<LimiterInfo, AskError> {
-        Ok(self.0.live.load().limiter(name)?.info())
-    }
-
-    /// Enables or disables a limiter. A disabled one allows everything and counts nothing.
-    ///
-    /// # Errors
-    /// When there is none of this name.
-    pub fn set_enabled(&self, limiter: &str, enabled: bool) -> Result<(), AskError> {
-        self.0.live.load().limiter(limiter)?.table.set_disabled(!enabled);
-        Ok(())
-    }
-
-    /// Names of a limiter's keys, about `most` at a time.
-    ///
-    /// # Errors
-    /// When there is no such limiter, or it keeps no names.
-    pub fn keys(&self, limiter: &str, which: Which, after: Option<Cursor>, most: usize) -> Result<Page, AskError> {
-        let live = self.0.live.load();
-        let Limiter { spec, table } = live.limiter(limiter)?;
-        if !spec.names {
-            return Err(AskError::NoNames(spec.name.clone()));
-        }
-        let listing = table.list(&spec.rules, which, after.map(|cursor| cursor.0), most.max(1), || self.now());
-        Ok(Page { keys: listing.keys, next: listing.next.map(Cursor) })
-    }
-
-    /// Blocks a key for `span` from now, and says until when.
-    ///
-    /// # Errors
-    /// When there is no such limiter, the key is bad, or a full table has no place for it.
-    pub fn block(&self, limiter: &str, key: &[u8], span: Micros) -> Result<Micros, AskError> {
-        check_key(key)?;
-        let live = self.0.live.load();
-        let Limiter { spec, table } = live.limiter(limiter)?;
-        let until = table.block(&spec.rules, key, span, || self.now());
-        until.ok_or_else(|| AskError::Full { limiter: spec.name.clone() })
-    }
-
-    /// Forgets a key's history and block; was it blocked?
-    ///
-    /// # Errors
-    /// When there is no such limiter, or the key is bad.
-    pub fn unblock(&self, limiter: &str, key: &[u8]) -> Result<bool, AskError> {
-        check_key(key)?;
-        let live = self.0.live.load();
-        let Limiter { spec, table } = live.limiter(limiter)?;
-        Ok(table.unblock(&spec.rules, key, || self.now()))
-    }
-
-    /// Forgets all blocked keys of a limiter; how many were there?
-    ///
-    /// # Errors
-    /// When there is no such limiter.
-    pub fn unblock_all(&self, limiter: &str) -> Result<u64, AskError> {
-        let live = self.0.live.load();
-        let Limiter { spec, table } = live.limiter(limiter)?;
-        Ok(table.unblock_all(&spec.rules, || self.now()))
-    }
-
     /// Replaces the policy. States are kept by limiter name; changed limits apply from the next call.
     pub fn reload(&self, policy: &Policy) {
         self.0.live.store(Arc::new(Live::new(&self.0.store, policy)));
         self.forget_others(policy);
-    }
-
-    /// Writes all state to the path of the settings, if there is one. Blocking file I/O; decisions
-    /// go on meanwhile.
-    ///
-    /// # Errors
-    /// When the file cannot be written; what was saved before is then still there.
-    pub fn save(&self) -> Result<(), SnapshotError> {
-        match &self.0.directory {
-            Some(directory) => {
-                let directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
-                directory.save(&self.0.store, self.now())
-            }
-            None => Ok(()),
-        }
     }
 
     /// Drops the tables of limiters that the policy does not have.
@@ -415,13 +197,6 @@ impl Gate {
     #[inline]
     pub fn now(&self) -> Micros {
         self.0.clock.now()
-    }
-
-    /// Memory and keys of all limiters.
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        let store = &self.0.store;
-        Usage { bytes: store.bytes(), max_bytes: store.max_bytes(), entries: store.entries() }
     }
 
     /// Housekeeping, to be called about once a second: follows the wall clock, drops idle keys of a
@@ -523,16 +298,6 @@ impl Limiter {
 
     fn is_heeded(&self) -> bool {
         !(self.spec.honour_disable && self.table.is_disabled())
-    }
-
-    fn info(&self) -> LimiterInfo {
-        LimiterInfo {
-            spec: Arc::clone(&self.spec),
-            enabled: !self.table.is_disabled(),
-            entries: self.table.entries(),
-            bytes: self.table.bytes(),
-            counts: self.table.counts(),
-        }
     }
 }
 

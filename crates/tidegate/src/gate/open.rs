@@ -1,0 +1,109 @@
+//! How a gate comes to be: settings, what was saved before, and saving.
+
+use super::{Gate, TEND_SHARE, Usage};
+use crate::{Clock, Policy};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::PoisonError;
+use tidegate_store::{Directory, Memory, SnapshotError};
+
+/// What a gate needs besides its policy.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bytes that the embedded store may hold.
+    pub max_memory: usize,
+    /// A directory where state is kept over restarts.
+    pub path: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { max_memory: 256 << 20, path: None }
+    }
+}
+
+/// Why a gate could not be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The path cannot be used, or what was saved there is damaged.
+    Snapshot(SnapshotError),
+    /// The limiters' empty tables and what was saved are more than the budget.
+    TooSmall {
+        /// Bytes needed.
+        bytes: usize,
+        /// Bytes allowed.
+        max_bytes: usize,
+    },
+}
+
+impl From<SnapshotError> for OpenError {
+    fn from(error: SnapshotError) -> OpenError {
+        OpenError::Snapshot(error)
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Snapshot(error) => error.fmt(f),
+            OpenError::TooSmall { bytes, max_bytes } => write!(
+                f,
+                "the limiters and what was saved of their keys need {:.1} MiB, more than max_memory = {:.1} MiB; raise it, \
+                 or move the snapshot away to start with empty counters",
+                mib(*bytes),
+                mib(*max_bytes)
+            ),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn mib(bytes: usize) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+impl Gate {
+    /// A gate with settings of your own. With a path, it goes on from what was saved there.
+    ///
+    /// # Errors
+    /// When the path cannot be used, what was saved is damaged, or it does not fit the budget.
+    pub fn open(policy: Policy, settings: &Settings, clock: Clock) -> Result<Gate, OpenError> {
+        let directory = settings.path.as_deref().map(Directory::open).transpose()?;
+        let saved = match &directory {
+            Some(directory) => directory.load(settings.max_memory)?,
+            None => None,
+        };
+        let store = match saved {
+            Some((store, taken_at)) => {
+                clock.not_before(taken_at);
+                store
+            }
+            None => Memory::new(settings.max_memory, None),
+        };
+        let gate = Gate::on(store, &policy, clock, directory);
+        gate.forget_others(&policy);
+        (0..TEND_SHARE).for_each(|_| gate.tend());
+        match gate.usage() {
+            Usage { bytes, max_bytes, .. } if bytes > max_bytes => Err(OpenError::TooSmall { bytes, max_bytes }),
+            _ => Ok(gate),
+        }
+    }
+
+    /// Writes all state to the path of the settings, if there is one. Blocking file I/O; decisions
+    /// go on meanwhile.
+    ///
+    /// # Errors
+    /// When the file cannot be written; what was saved before is then still there.
+    pub fn save(&self) -> Result<(), SnapshotError> {
+        match &self.0.directory {
+            Some(directory) => {
+                let directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
+                directory.save(&self.0.store, self.now())
+            }
+            None => Ok(()),
+        }
+    }
+}
