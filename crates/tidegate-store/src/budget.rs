@@ -14,7 +14,7 @@ impl Budget {
         Budget { max, taken: AtomicUsize::new(0) }
     }
 
-    fn taken(&self) -> usize {
+    pub(crate) fn taken(&self) -> usize {
         self.taken.load(Relaxed)
     }
 

@@ -1,5 +1,6 @@
 //! The embedded store: one table a limiter, one budget for all.
 
+use crate::bare::release_free_memory;
 use crate::budget::Budget;
 use crate::shard::{SHARDS, Shape};
 use crate::table::Table;
@@ -20,10 +21,14 @@ pub struct Memory {
     budget: Arc<Budget>,
     sketch_width: Arc<AtomicUsize>,
     tables: Mutex<HashMap<String, Arc<Table>>>,
+    /// The most that was held since freed memory was last released.
+    peak: AtomicUsize,
 }
 
 /// The part of the budget that sketches may take when tables are full: one of this many.
 const SKETCH_SHARE: usize = 8;
+/// Less than this is not worth the allocator's attention.
+const RELEASE_BYTES: usize = 32 << 20;
 
 impl Memory {
     /// An empty store that stays within `max_bytes`, hashing with `seed`, or a random one.
@@ -35,6 +40,7 @@ impl Memory {
             budget: Arc::new(Budget::new(max_bytes - max_bytes / SKETCH_SHARE)),
             sketch_width: Arc::default(),
             tables: Mutex::default(),
+            peak: AtomicUsize::new(0),
         }
     }
 
@@ -58,6 +64,16 @@ impl Memory {
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         tables.retain(|name, _| names.contains(&name.as_str()));
         self.share_sketches(&tables);
+    }
+
+    /// Lets the system have what tables freed, if that is much since it was last done.
+    pub fn release_freed(&self) {
+        let taken = self.budget.taken();
+        let peak = self.peak.fetch_max(taken, Relaxed).max(taken);
+        if peak - taken >= RELEASE_BYTES {
+            self.peak.store(taken, Relaxed);
+            release_free_memory();
+        }
     }
 
     /// Bytes held by all tables.

@@ -1,68 +1,83 @@
-//! Key names, end to end in one buffer per shard: what a listing needs and no decision does.
+//! Key names, end to end in pages: what a listing needs and no decision does.
 //!
-//! Names that were removed leave holes; when these are more than half, the live ones are moved
-//! together. A reference is one word: where the name starts, and its length.
+//! Pages never move, so growing leaves no holes behind; a page of a small shard is small. Names that
+//! were removed leave gaps; when these are more than half, the live ones are moved together. A
+//! reference is one word: page, start and length.
 
 use tidegate_core::KEY_LEN_MAX;
 
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    bytes: Vec<u8>,
+    pages: Vec<Vec<u8>>,
+    /// Capacity of all pages.
+    capacity: usize,
+    /// Bytes of names, removed ones included.
+    len: usize,
     dead: usize,
 }
 
-const LEN_BITS: u32 = 16;
-const _: () = assert!(KEY_LEN_MAX < 1 << LEN_BITS);
+const PAGE_MIN: usize = 256;
+const PAGE_MAX: usize = 4096;
+const FIELD_BITS: u32 = 16;
+const _: () = assert!(KEY_LEN_MAX <= PAGE_MAX && PAGE_MAX < 1 << FIELD_BITS);
 
 impl Names {
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.capacity + self.pages.capacity() * size_of::<Vec<u8>>()
     }
 
     /// Memory that one more name of this length would add.
     pub(crate) fn growth_for(&self, len: usize) -> usize {
-        let needed = self.bytes.len() + len;
-        if needed <= self.bytes.capacity() { 0 } else { step(needed) - self.bytes.capacity() }
+        if self.last_has_room_for(len) { 0 } else { self.next_page(len) + size_of::<Vec<u8>>() }
     }
 
     pub(crate) fn add(&mut self, name: &[u8]) -> u64 {
-        let needed = self.bytes.len() + name.len();
-        if needed > self.bytes.capacity() {
-            self.bytes.reserve_exact(step(needed) - self.bytes.len());
+        if !self.last_has_room_for(name.len()) {
+            let capacity = self.next_page(name.len());
+            self.pages.reserve_exact(1 + self.pages.len() / 8);
+            self.pages.push(Vec::with_capacity(capacity));
+            self.capacity += capacity;
         }
-        let reference = (self.bytes.len() as u64) << LEN_BITS | name.len() as u64;
-        self.bytes.extend_from_slice(name);
-        reference
+        let page = self.pages.len() - 1;
+        let bytes = &mut self.pages[page];
+        let start = bytes.len();
+        bytes.extend_from_slice(name);
+        self.len += name.len();
+        (page as u64) << (2 * FIELD_BITS) | (start as u64) << FIELD_BITS | name.len() as u64
     }
 
     pub(crate) fn get(&self, reference: u64) -> &[u8] {
-        let (start, len) = parts(reference);
-        self.bytes.get(start..start + len).unwrap_or_default()
+        let (page, start, len) = parts(reference);
+        self.pages.get(page).and_then(|page| page.get(start..start + len)).unwrap_or_default()
     }
 
     pub(crate) fn remove(&mut self, reference: u64) {
-        self.dead += parts(reference).1;
+        self.dead += parts(reference).2;
     }
 
     /// True when moving the live names together is worth it.
     pub(crate) fn wants_compaction(&self) -> bool {
-        self.dead > self.bytes.len() / 2
+        self.dead > self.len / 2
     }
 
     /// True when moving the live names together makes room for one more, at a bearable price.
     pub(crate) fn has_holes_for(&self, len: usize) -> bool {
-        self.dead >= len.max(self.bytes.len() / 8)
+        self.dead >= len.max(self.len / 8)
+    }
+
+    fn last_has_room_for(&self, len: usize) -> bool {
+        self.pages.last().is_some_and(|page| page.capacity() - page.len() >= len)
+    }
+
+    /// A quarter of what there is, within bounds.
+    fn next_page(&self, len: usize) -> usize {
+        (self.capacity / 4).clamp(PAGE_MIN, PAGE_MAX).max(len)
     }
 }
 
-fn parts(reference: u64) -> (usize, usize) {
-    let start = usize::try_from(reference >> LEN_BITS).unwrap_or(usize::MAX);
-    (start, usize::try_from(reference & ((1 << LEN_BITS) - 1)).unwrap_or(0))
-}
-
-/// Growing by an eighth costs little copying and wastes little.
-fn step(needed: usize) -> usize {
-    needed + needed / 8 + 64
+fn parts(reference: u64) -> (usize, usize, usize) {
+    let field = |index: u32| usize::try_from(reference >> (index * FIELD_BITS) & ((1 << FIELD_BITS) - 1)).unwrap_or(0);
+    (usize::try_from(reference >> (2 * FIELD_BITS)).unwrap_or(usize::MAX), field(1), field(0))
 }
 
 #[cfg(test)]
@@ -72,11 +87,23 @@ mod tests {
     #[test]
     fn names_come_back_as_they_went_in() {
         let mut names = Names::default();
-        let long = vec![7; KEY_LEN_MAX];
-        let references = [&b"a"[..], b"user 1", &long].map(|name| names.add(name));
-        assert_eq!(names.get(references[0]), b"a");
-        assert_eq!(names.get(references[1]), b"user 1");
-        assert_eq!(names.get(references[2]), long);
+        let name = |i: usize| vec![b'a' + u8::try_from(i % 26).unwrap(); 1 + i * 7 % KEY_LEN_MAX];
+        let references: Vec<u64> = (0..5_000).map(|i| names.add(&name(i))).collect();
+        for (i, reference) in references.iter().enumerate() {
+            assert_eq!(names.get(*reference), name(i));
+        }
         assert_eq!(names.get(u64::MAX), b"", "a foreign reference is no panic");
+    }
+
+    #[test]
+    fn growth_is_told_before_it_happens() {
+        let mut names = Names::default();
+        for i in 0..2_000 {
+            let (before, growth) = (names.bytes(), names.growth_for(16));
+            names.add(&[7; 16]);
+            // The list of pages grows by an eighth at a time, which is not foretold.
+            assert!(names.bytes() <= before + growth + names.pages.len() * 8 + 64, "{i}");
+        }
+        assert!(names.bytes() < 2_000 * 16 * 9 / 8 + PAGE_MAX);
     }
 }

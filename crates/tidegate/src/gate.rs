@@ -207,6 +207,7 @@ impl Gate {
         for Limiter { spec, table } in &self.0.live.load().limiters {
             table.tend(&spec.rules, turn, TEND_SHARE, || self.now());
         }
+        self.0.store.release_freed();
     }
 
     fn decide_met(&self, met: &[(&Limiter, Vec<u8>)], request: &Request<'_>) -> Answer {
