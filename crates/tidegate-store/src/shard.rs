@@ -11,7 +11,7 @@ use crate::slots::Slots;
 use tidegate_core::all_or_nothing::{self, Intent, Room, Ruling};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, Compact, Limit, Meter, Micros, Rules, State};
-use tidegate_core::{fixed_window, sliding_log, sliding_window, token_bucket};
+use tidegate_core::{average, fixed_window, sliding_log, sliding_window, token_bucket};
 
 /// High bits of the hash that choose the shard.
 pub(crate) const SHARD_BITS: u32 = 8;
@@ -150,6 +150,8 @@ impl Shard {
             Algorithm::FixedWindow => hit_plain::<fixed_window::FirstHit>(words, limit, frame.now, cost),
             Algorithm::AlignedWindow => hit_plain::<fixed_window::Aligned>(words, limit, frame.now, cost),
             Algorithm::SlidingWindow => hit_plain::<sliding_window::State>(words, limit, frame.now, cost),
+            Algorithm::StrictAverage => hit_plain::<average::Strict>(words, limit, frame.now, cost),
+            Algorithm::LeakyAverage => hit_plain::<average::Leaky>(words, limit, frame.now, cost),
             Algorithm::SlidingLog => None,
         }?;
         self.latest = frame.now;
@@ -193,7 +195,7 @@ impl Shard {
         let Prepared { place, blocked_until, mut states, .. } = prepared;
         match place {
             Place::At(index) => self.save(frame.shape, index, blocked_until, &mut states),
-            Place::New if charged || blocked_until > frame.now => {
+            Place::New if charged || blocked_until > frame.now || states.iter().any(State::remembers_denials) => {
                 let index = self.insert(frame.shape, hash, key);
                 self.save(frame.shape, index, blocked_until, &mut states);
             }
@@ -599,6 +601,8 @@ pub(crate) fn to_words(state: &State) -> [u64; 2] {
         State::FixedWindow(state) => state.to_words(),
         State::AlignedWindow(state) => state.to_words(),
         State::SlidingWindow(state) => state.to_words(),
+        State::StrictAverage(state) => state.to_words(),
+        State::LeakyAverage(state) => state.to_words(),
         // Neither is kept in words: logs have their own room, and sketched keys have no entry.
         State::SlidingLog(_) | State::Sketched(_) => [0, 0],
     }
@@ -611,6 +615,8 @@ pub(crate) fn from_words(algorithm: Algorithm, words: [u64; 2]) -> State {
         Algorithm::FixedWindow => State::FixedWindow(fixed_window::FirstHit::from_words(words)),
         Algorithm::AlignedWindow => State::AlignedWindow(fixed_window::Aligned::from_words(words)),
         Algorithm::SlidingWindow => State::SlidingWindow(sliding_window::State::from_words(words)),
+        Algorithm::StrictAverage => State::StrictAverage(average::Strict::from_words(words)),
+        Algorithm::LeakyAverage => State::LeakyAverage(average::Leaky::from_words(words)),
         Algorithm::SlidingLog => State::fresh(Algorithm::SlidingLog),
     }
 }

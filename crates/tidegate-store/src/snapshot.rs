@@ -300,6 +300,8 @@ fn algorithm_code(algorithm: Algorithm) -> u8 {
         Algorithm::AlignedWindow => 3,
         Algorithm::SlidingLog => 4,
         Algorithm::SlidingWindow => 5,
+        Algorithm::StrictAverage => 6,
+        Algorithm::LeakyAverage => 7,
     }
 }
 
