@@ -8,6 +8,7 @@
 use crate::budget::Budget;
 use crate::names::Names;
 use crate::slots::Slots;
+use crate::stats::{self, KeyStats, Stats};
 use tidegate_core::all_or_nothing::{self, Intent, Room, Ruling};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, Compact, Limit, Meter, Micros, Rules, State};
@@ -27,6 +28,8 @@ pub struct Shape {
     pub limits: usize,
     /// Are key names kept?
     pub names: bool,
+    /// Are statistics kept?
+    pub stats: bool,
 }
 
 const HASH: usize = 0;
@@ -95,6 +98,7 @@ struct Rest {
     accounted: usize,
     logs: Logs,
     names: Names,
+    stats: Stats,
     sketches: Vec<Sketch>,
     /// When all that the sketches hold will be gone.
     sketch_until: Micros,
@@ -234,6 +238,24 @@ impl Shard {
         }
     }
 
+    /// Notes a hit in the key's statistics.
+    pub(crate) fn note_stats(&mut self, frame: &Frame<'_>, hash: u64, ruling: &Ruling) {
+        let over = !ruling.is_allowed();
+        self.rest.stats.note(hash, frame.now, over, ruling.decision.rate, frame.budget);
+    }
+
+    pub(crate) fn key_stats(&self, hash: u64, now: Micros) -> KeyStats {
+        self.rest.stats.get(hash, now)
+    }
+
+    pub(crate) fn export_stats(&self) -> Vec<[u64; stats::STRIDE]> {
+        self.rest.stats.export()
+    }
+
+    pub(crate) fn import_stats(&mut self, words: &[u64; stats::STRIDE]) {
+        self.rest.stats.import(words);
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         Counts {
             allowed: self.allowed,
@@ -264,9 +286,9 @@ impl Shard {
     /// Memory of a shard without entries, apart from the struct itself.
     pub(crate) const EMPTY_BYTES: usize = size_of::<Rest>();
 
-    /// Memory held by entries, names and logs.
+    /// Memory held by entries, names, logs and statistics.
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.bytes() + self.rest.names.bytes() + self.rest.logs.bytes()
+        self.slots.bytes() + self.rest.names.bytes() + self.rest.logs.bytes() + self.rest.stats.bytes()
     }
 
     /// Memory held by the sketches, which have a part of the budget to themselves.

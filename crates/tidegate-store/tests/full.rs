@@ -21,7 +21,7 @@ impl Full {
         let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();
         let rules = Rules::new(algorithm, &limits).unwrap();
         let store = Memory::new(MAX_BYTES, Some(1));
-        let table = store.table("full", Shape { algorithm, limits: limits.len(), names });
+        let table = store.table("full", Shape { algorithm, limits: limits.len(), names, stats: false });
         Full { store, table, rules, now: Micros::from_secs(1_000_000) }
     }
 

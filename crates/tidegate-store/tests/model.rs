@@ -83,6 +83,8 @@ struct World {
     now: i128,
     allowed: u64,
     denied: u64,
+    /// Each key's hits and denials since start, which nothing but a restart from nothing forgets.
+    stats: HashMap<u64, (u64, u64)>,
 }
 
 impl World {
@@ -100,12 +102,13 @@ impl World {
             now: 1_700_000_000_000_000,
             allowed: 0,
             denied: 0,
+            stats: HashMap::new(),
         }
     }
 
     fn table(&self) -> std::sync::Arc<Table> {
         let limits = self.rules.limits().len();
-        self.store.table("model", Shape { algorithm: self.algorithm, limits, names: true })
+        self.store.table("model", Shape { algorithm: self.algorithm, limits, names: true, stats: true })
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -143,6 +146,12 @@ impl World {
         let got = self.table().decide(&self.rules, &name(key), cost, intent, || micros(self.now));
         let state = self.keys.entry(key).or_default();
         let expected = state.request(self.algorithm, self.rules.limits(), self.now, i128::from(cost), intent);
+        if intent == Intent::Hit && cost > 0 {
+            let stats = self.stats.entry(key).or_default();
+            *stats = (stats.0 + 1, stats.1 + u64::from(expected.reason != "ok"));
+        }
+        let stats = self.table().key_stats(&name(key), micros(self.now));
+        assert_eq!((stats.requests, stats.over), self.stats.get(&key).copied().unwrap_or_default());
         self.allowed += u64::from(got.is_allowed());
         self.denied += u64::from(!got.is_allowed());
         if !Told::of(&got).agrees(&expected, self.algorithm) {

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, str::FromStr};
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::{Micros, Verdict, check_key};
-use tidegate_store::{Counts, Directory, Memory, Part, PartAnswer, Shape, SnapshotError, Table, Which, decide_all};
+use tidegate_store::{
+    Counts, Directory, KeyStats, Memory, Part, PartAnswer, Shape, SnapshotError, Table, Which, decide_all,
+};
 
 /// A rate limiter. Clones share one state.
 ///
@@ -141,6 +143,8 @@ pub struct Usage {
     pub max_bytes: usize,
     /// Keys held, idle ones included.
     pub entries: usize,
+    /// Keys that the memory held now has room for.
+    pub capacity: usize,
 }
 
 /// Where a listing goes on: 16 hexadecimal digits.
@@ -321,6 +325,13 @@ impl Gate {
         Ok(self.0.live.load().limiter(name)?.info())
     }
 
+    /// What a key did since start; zeros for one that is not known, or when the limiter keeps no
+    /// statistics. Asking is not a use.
+    #[must_use]
+    pub fn key_stats_on(&self, limiter: &Limiter, key: &[u8]) -> KeyStats {
+        limiter.table.key_stats(key, self.now())
+    }
+
     /// Enables or disables a limiter. A disabled one allows everything and counts nothing.
     ///
     /// # Errors
@@ -421,7 +432,12 @@ impl Gate {
     #[must_use]
     pub fn usage(&self) -> Usage {
         let store = &self.0.store;
-        Usage { bytes: store.bytes(), max_bytes: store.max_bytes(), entries: store.entries() }
+        Usage {
+            bytes: store.bytes(),
+            max_bytes: store.max_bytes(),
+            entries: store.entries(),
+            capacity: store.capacity(),
+        }
     }
 
     /// Housekeeping, to be called about once a second: follows the wall clock, drops idle keys of a
@@ -540,8 +556,12 @@ impl Live {
     fn new(store: &Memory, policy: &Policy) -> Live {
         let mut live = Live { limiters: Vec::new(), by_name: HashMap::new(), by_domain: HashMap::new() };
         for (index, spec) in policy.limiters().iter().enumerate() {
-            let shape =
-                Shape { algorithm: spec.rules.algorithm(), limits: spec.rules.limits().len(), names: spec.names };
+            let shape = Shape {
+                algorithm: spec.rules.algorithm(),
+                limits: spec.rules.limits().len(),
+                names: spec.names,
+                stats: spec.stats,
+            };
             live.limiters.push(Limiter { spec: Arc::clone(spec), table: store.table(&spec.name, shape) });
             live.by_name.insert(spec.name.clone(), index);
             if !spec.by.is_empty() {

@@ -11,8 +11,8 @@ use crate::nearest;
 use tidegate::{Algorithm, Limit, LimiterSpec, Policy, PolicyProblem, Rules};
 
 const KNOWN: Known = Known {
-    here: &["name", "domain", "by", "algorithm", "aligned", "strict", "limits", "names", "honour_disable"],
-    later: &["scope", "layout", "on_failure", "resolution", "history", "stats"],
+    here: &["name", "domain", "by", "algorithm", "aligned", "strict", "limits", "names", "stats", "honour_disable"],
+    later: &["scope", "layout", "on_failure", "resolution", "history"],
 };
 
 /// Names of algorithms that the design has and this version does not.
@@ -78,11 +78,12 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     let domain = section.text("domain", "login").map(|domain| domain.text.to_owned());
     let by = section.texts("by", "user").unwrap_or_default();
     let names = section.boolean("names").unwrap_or(true);
+    let stats = section.boolean("stats").unwrap_or(false);
     let honour_disable = section.boolean("honour_disable").unwrap_or(true);
     let rules = read_rules(section, place)?;
     let name = name?;
     let by = by.iter().map(|attribute| attribute.text.to_owned()).collect();
-    Some((LimiterSpec { name: name.text.to_owned(), domain, by, rules, names, honour_disable }, name.place))
+    Some((LimiterSpec { name: name.text.to_owned(), domain, by, rules, names, stats, honour_disable }, name.place))
 }
 
 fn read_rules(section: &mut Section<'_>, place: Place) -> Option<Rules> {

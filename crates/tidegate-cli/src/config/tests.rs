@@ -71,6 +71,7 @@ limits = ["22 per 20s"]
 name = "ws-global"
 algorithm = "average"
 limits = ["2500 per 10s"]
+stats = true
 "#;
     let config = read(text, &[]).unwrap();
     assert_eq!(config.store.max_memory, 64 << 20);
@@ -84,6 +85,7 @@ limits = ["2500 per 10s"]
     assert_eq!(minute.rules.algorithm(), tidegate::Algorithm::AlignedWindow);
     assert_eq!(ip.rules.algorithm(), tidegate::Algorithm::StrictAverage);
     assert_eq!(global.rules.algorithm(), tidegate::Algorithm::LeakyAverage);
+    assert_eq!((ip.stats, global.stats), (false, true));
 }
 
 #[test]
@@ -207,7 +209,7 @@ fn limiters_are_checked() {
         ("domain = \"login\"", "4:10: limiter \"a\": domain \"login\" has no effect without \"by\""),
         ("scope = \"x\"", "4:1: limiter \"a\" scope is not in this version; leave it out"),
         ("resolution = \"10m\"", "limiter \"a\" resolution is not in this version"),
-        ("stats = true", "limiter \"a\" stats is not in this version"),
+        ("stats = \"yes\"", "4:9: limiter \"a\" stats: \"yes\" is a string, not true or false; write stats = true"),
         ("limit = \"1 per day\"", "4:1: limiter \"a\": unknown setting \"limit\"; did you mean \"limits\"?"),
         (
             "[[limiter]]\nname = \"a\"\nlimits = [\"1 per day\"]",
