@@ -3,9 +3,10 @@
 //!
 //! This is the one place that knows it. Stores bring the states, this decides and changes them, the
 //! stores put them back. Blocks are here too, as they are what a denial leaves behind.
-//! Invariant: unless every limit of every subject allows, no state is charged.
+//! Invariant: unless every limit of every subject allows, no state is charged. What a strict average
+//! makes of a hit that it denied itself is its own memory of the denial, not a charge.
 
-use crate::{Decision, Limit, Meter, Micros, Rules, State, Verdict};
+use crate::{Decision, Limit, Meter, Micros, Rate, Rules, State, Verdict};
 
 /// Does the request count, or does it only ask?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,6 +148,7 @@ impl Subject<'_> {
             Intent::Hit if all_allow && cost > 0 => self.charge(now, cost),
             Intent::Hit if !all_allow && cost > 0 => {
                 let ruling = self.look(now, cost);
+                let ruling = self.note_denial(ruling, now, cost);
                 self.start_block(ruling, now, cost)
             }
             _ => self.look(now, cost),
@@ -169,6 +171,24 @@ impl Subject<'_> {
             }
         }
         self.weigh(now, |_, _| Verdict::Allow)
+    }
+
+    /// Tells the limits that deny, and none but those; the ruling then says what is left. A denial by
+    /// a block, or by another subject, is not theirs.
+    fn note_denial(&mut self, ruling: Ruling, now: Micros, cost: u32) -> Ruling {
+        if ruling.is_allowed() || self.blocked_until > now {
+            return ruling;
+        }
+        for (limit, state) in self.rules.limits().iter().zip(self.states.iter_mut()) {
+            if !state.verdict(limit, now, cost).is_allowed() {
+                state.note_denial(limit, now, cost);
+            }
+        }
+        let told = self.rules.limits().get(ruling.limit_index).zip(self.states.get(ruling.limit_index));
+        match told {
+            Some((limit, state)) => Ruling { decision: state.decision(limit, now, ruling.decision.verdict), ..ruling },
+            None => ruling,
+        }
     }
 
     /// The deciding limit's decision, given each limit's verdict.
@@ -231,8 +251,13 @@ impl Subject<'_> {
 }
 
 /// Stands in for a limiter without limits, which cannot be made.
-const UNLIMITED: Decision =
-    Decision { verdict: Verdict::Allow, limit: u32::MAX, remaining: u32::MAX, reset_after: Micros::ZERO };
+const UNLIMITED: Decision = Decision {
+    verdict: Verdict::Allow,
+    limit: u32::MAX,
+    remaining: u32::MAX,
+    reset_after: Micros::ZERO,
+    rate: Rate::new(0.0),
+};
 
 /// Does `a` describe a request better than `b`? A longer wait, or less remaining.
 fn outweighs(a: &Decision, b: &Decision) -> bool {

@@ -46,6 +46,35 @@ pub struct Decision {
     pub remaining: u32,
     /// Until this limit is as if never used, rounded up.
     pub reset_after: Micros,
+    /// How much is in use; for the averages, the rate of this request.
+    pub rate: Rate,
+}
+
+/// How much of a limit is in use, to be shown. Only the averages have fractions of a request, and
+/// only they decide by it. Kept as bits, so that decisions can be compared.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// This rate.
+    #[must_use]
+    #[inline]
+    pub const fn new(rate: f64) -> Rate {
+        Rate(rate.to_bits())
+    }
+
+    /// The number.
+    #[must_use]
+    #[inline]
+    pub const fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+impl std::fmt::Debug for Rate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
 }
 
 /// What is left of a limit, apart from any request.

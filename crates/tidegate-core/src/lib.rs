@@ -4,6 +4,7 @@
 //! socket: time comes in as an argument. The same code is the model for every store.
 
 pub mod all_or_nothing;
+pub mod average;
 mod bit_queue;
 mod decision;
 pub mod fixed_window;
@@ -21,7 +22,7 @@ mod state;
 pub mod text;
 pub mod token_bucket;
 
-pub use decision::{Decision, Status, Verdict};
+pub use decision::{Decision, Rate, Status, Verdict};
 pub use key::{KEY_LEN_MAX, KeyError, check_key};
 pub use limit::{Limit, LimitError, PERIOD_MAX, PERIOD_MIN, TextProblem};
 pub use meter::{Compact, Meter};

@@ -4,7 +4,7 @@
 //! *charge* if it may pass, report the *status*. They are apart because several limits and several
 //! keys are charged all together or not at all (see [`crate::all_or_nothing`]).
 
-use crate::{Decision, Limit, Micros, Status, Verdict};
+use crate::{Decision, Limit, Micros, Rate, Status, Verdict};
 
 /// One limit's memory of one key. Its fresh value is `Default`.
 ///
@@ -20,26 +20,40 @@ pub trait Meter {
     /// Takes `cost`, which the verdict allowed.
     fn charge(&mut self, limit: &Limit, now: Micros, cost: u32);
 
+    /// Takes note of a hit that this limit itself denied. Nearly all forget it: a denial charges
+    /// nothing. Strict averages count it.
+    #[inline]
+    fn note_denial(&mut self, _limit: &Limit, _now: Micros, _cost: u32) {}
+
     /// What is left.
     fn status(&self, limit: &Limit, now: Micros) -> Status;
+
+    /// How much is in use when so much is left.
+    #[inline]
+    fn rate(&self, limit: &Limit, remaining: u32) -> Rate {
+        Rate::new(f64::from(Self::capacity(limit).saturating_sub(remaining)))
+    }
 
     /// The most that can pass at once.
     fn capacity(limit: &Limit) -> u32 {
         limit.count()
     }
 
-    /// Settles, and charges `cost` if it may pass.
+    /// Settles, and charges `cost` if it may pass; otherwise the denial is noted.
     fn decide(&mut self, limit: &Limit, now: Micros, cost: u32) -> Decision
     where
         Self: Sized,
     {
         self.settle(limit, now);
         let verdict = verdict_within(self, limit, now, cost);
-        if verdict.is_allowed() && cost > 0 {
-            self.charge(limit, now, cost);
+        match verdict {
+            Verdict::Allow if cost > 0 => self.charge(limit, now, cost),
+            Verdict::Allow => {}
+            Verdict::Deny { .. } => self.note_denial(limit, now, cost),
         }
         let Status { remaining, reset_after } = self.status(limit, now);
-        Decision { verdict, limit: Self::capacity(limit), remaining, reset_after }
+        let rate = self.rate(limit, remaining);
+        Decision { verdict, limit: Self::capacity(limit), remaining, reset_after, rate }
     }
 }
 

@@ -19,19 +19,26 @@ pub enum Algorithm {
     SlidingLog,
     /// [`crate::sliding_window`].
     SlidingWindow,
+    /// [`crate::average::Strict`].
+    StrictAverage,
+    /// [`crate::average::Leaky`].
+    LeakyAverage,
 }
 
 impl Algorithm {
     /// Every algorithm, for tests and tables that must not forget one.
-    pub const ALL: [Algorithm; 5] = [
+    pub const ALL: [Algorithm; 7] = [
         Algorithm::TokenBucket,
         Algorithm::FixedWindow,
         Algorithm::AlignedWindow,
         Algorithm::SlidingLog,
         Algorithm::SlidingWindow,
+        Algorithm::StrictAverage,
+        Algorithm::LeakyAverage,
     ];
 
-    /// The configuration's word for it; an aligned window is a `fixed-window` with a setting.
+    /// The configuration's word for it; an aligned window and a strict average are
+    /// a `fixed-window` and an `average` with a setting.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,6 +46,7 @@ impl Algorithm {
             Algorithm::FixedWindow | Algorithm::AlignedWindow => "fixed-window",
             Algorithm::SlidingLog => "sliding-log",
             Algorithm::SlidingWindow => "sliding-window",
+            Algorithm::StrictAverage | Algorithm::LeakyAverage => "average",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One limit's memory of one key, whatever the algorithm: a closed set, hence an enum.
 
 use crate::{Algorithm, Decision, Limit, Meter, Micros, Status, Verdict};
-use crate::{fixed_window, meter, sketch, sliding_log, sliding_window, token_bucket};
+use crate::{average, fixed_window, meter, sketch, sliding_log, sliding_window, token_bucket};
 
 /// The state of any algorithm.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,6 +16,10 @@ pub enum State {
     SlidingLog(Box<sliding_log::State>),
     /// See [`sliding_window`].
     SlidingWindow(sliding_window::State),
+    /// See [`average`].
+    StrictAverage(average::Strict),
+    /// See [`average`].
+    LeakyAverage(average::Leaky),
     /// What the [`sketch`] knows of a key that found no place in a full table.
     Sketched(sketch::Estimate),
 }
@@ -28,6 +32,8 @@ macro_rules! each {
             State::AlignedWindow($inner) => $body,
             State::SlidingLog($inner) => $body,
             State::SlidingWindow($inner) => $body,
+            State::StrictAverage($inner) => $body,
+            State::LeakyAverage($inner) => $body,
             State::Sketched($inner) => $body,
         }
     };
@@ -44,6 +50,8 @@ impl State {
             Algorithm::AlignedWindow => State::AlignedWindow(Default::default()),
             Algorithm::SlidingLog => State::SlidingLog(Default::default()),
             Algorithm::SlidingWindow => State::SlidingWindow(Default::default()),
+            Algorithm::StrictAverage => State::StrictAverage(Default::default()),
+            Algorithm::LeakyAverage => State::LeakyAverage(Default::default()),
         }
     }
 
@@ -63,6 +71,8 @@ impl State {
             State::FixedWindow(state) => meter::verdict_within(state, limit, now, cost),
             State::AlignedWindow(state) => meter::verdict_within(state, limit, now, cost),
             State::SlidingWindow(state) => meter::verdict_within(state, limit, now, cost),
+            State::StrictAverage(state) => meter::verdict_within(state, limit, now, cost),
+            State::LeakyAverage(state) => meter::verdict_within(state, limit, now, cost),
             State::Sketched(state) => meter::verdict_within(state, limit, now, cost),
         }
     }
@@ -71,6 +81,18 @@ impl State {
     #[inline]
     pub fn charge(&mut self, limit: &Limit, now: Micros, cost: u32) {
         each!(self, state => state.charge(limit, now, cost));
+    }
+
+    /// See [`Meter::note_denial`].
+    #[inline]
+    pub(crate) fn note_denial(&mut self, limit: &Limit, now: Micros, cost: u32) {
+        each!(self, state => state.note_denial(limit, now, cost));
+    }
+
+    /// True when a denial alone is worth an entry.
+    #[must_use]
+    pub fn remembers_denials(&self) -> bool {
+        matches!(self, State::StrictAverage(state) if state.is_used())
     }
 
     /// See [`Meter::status`].
@@ -84,6 +106,7 @@ impl State {
     #[inline]
     pub(crate) fn decision(&self, limit: &Limit, now: Micros, verdict: Verdict) -> Decision {
         let Status { remaining, reset_after } = self.status(limit, now);
-        Decision { verdict, limit: limit.burst(), remaining, reset_after }
+        let rate = each!(self, state => state.rate(limit, remaining));
+        Decision { verdict, limit: limit.burst(), remaining, reset_after, rate }
     }
 }

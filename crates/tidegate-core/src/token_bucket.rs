@@ -128,7 +128,8 @@ impl Meter for State {
             (Verdict::Allow, after)
         };
         let remaining = u32::try_from((bucket.full - debt) / bucket.interval).unwrap_or(u32::MAX);
-        Decision { verdict, limit: limit.burst(), remaining, reset_after: self.empty_at.saturating_sub(now) }
+        let rate = self.rate(limit, remaining);
+        Decision { verdict, limit: limit.burst(), remaining, reset_after: self.empty_at.saturating_sub(now), rate }
     }
 
     #[inline]

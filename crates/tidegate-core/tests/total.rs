@@ -4,7 +4,7 @@
 use tidegate_core::all_or_nothing::{self, Intent, Room, Subject};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, Compact, Limit, Micros, PERIOD_MAX, PERIOD_MIN, Rules, State};
-use tidegate_core::{fixed_window, sliding_window, token_bucket};
+use tidegate_core::{average, fixed_window, sliding_window, token_bucket};
 
 const STEPS: u64 = 300_000;
 
@@ -151,6 +151,8 @@ impl Random {
             Algorithm::FixedWindow => State::FixedWindow(fixed_window::FirstHit::from_words(words)),
             Algorithm::AlignedWindow => State::AlignedWindow(fixed_window::Aligned::from_words(words)),
             Algorithm::SlidingWindow => State::SlidingWindow(sliding_window::State::from_words(words)),
+            Algorithm::StrictAverage => State::StrictAverage(average::Strict::from_words(words)),
+            Algorithm::LeakyAverage => State::LeakyAverage(average::Leaky::from_words(words)),
             Algorithm::SlidingLog => State::fresh(algorithm),
         }
     }

@@ -9,9 +9,11 @@ mod names;
 mod shard;
 mod slots;
 mod snapshot;
+mod stats;
 mod table;
 
 pub use memory::Memory;
 pub use shard::{Counts, Shape};
 pub use snapshot::{Directory, SnapshotError};
+pub use stats::KeyStats;
 pub use table::{Listing, Part, PartAnswer, Table, Which, decide_all};

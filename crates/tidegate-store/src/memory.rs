@@ -44,8 +44,8 @@ impl Memory {
         }
     }
 
-    /// The table of a limiter. One of another shape is carried over: blocks, names and flags are
-    /// kept, and the states of limits that are counted the same way, by position.
+    /// The table of a limiter. One of another shape is carried over: blocks, names, flags and statistics
+    /// are kept, and the states of limits that are counted the same way, by position.
     pub fn table(&self, name: &str, shape: Shape) -> Arc<Table> {
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let table = match tables.get(name) {
@@ -94,6 +94,12 @@ impl Memory {
         self.tables().iter().map(|(_, table)| table.entries()).sum()
     }
 
+    /// Entries that the memory of all tables holds before one has to grow.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.tables().iter().map(|(_, table)| table.capacity()).sum()
+    }
+
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
@@ -123,6 +129,7 @@ impl Memory {
             entry.states.resize_with(shape.limits, || State::fresh(shape.algorithm));
             table.import(entry);
         }
+        (0..SHARDS).flat_map(|index| old.export_stats(index)).for_each(|words| table.import_stats(&words));
         table
     }
 

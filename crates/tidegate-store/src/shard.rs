@@ -9,10 +9,11 @@ use crate::budget::Budget;
 use crate::logs::Logs;
 use crate::names::Names;
 use crate::slots::Slots;
+use crate::stats::{self, KeyStats, Stats};
 use tidegate_core::all_or_nothing::{self, Intent, Room, Ruling};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, Compact, Limit, Meter, Micros, Rules, State};
-use tidegate_core::{fixed_window, sliding_log, sliding_window, token_bucket};
+use tidegate_core::{average, fixed_window, sliding_log, sliding_window, token_bucket};
 
 /// High bits of the hash that choose the shard.
 pub(crate) const SHARD_BITS: u32 = 8;
@@ -28,6 +29,8 @@ pub struct Shape {
     pub limits: usize,
     /// Are key names kept?
     pub names: bool,
+    /// Are statistics kept?
+    pub stats: bool,
 }
 
 const HASH: usize = 0;
@@ -96,6 +99,7 @@ struct Rest {
     accounted: usize,
     logs: Logs,
     names: Names,
+    stats: Stats,
     sketches: Vec<Sketch>,
     /// When all that the sketches hold will be gone.
     sketch_until: Micros,
@@ -151,6 +155,8 @@ impl Shard {
             Algorithm::FixedWindow => hit_plain::<fixed_window::FirstHit>(words, limit, frame.now, cost),
             Algorithm::AlignedWindow => hit_plain::<fixed_window::Aligned>(words, limit, frame.now, cost),
             Algorithm::SlidingWindow => hit_plain::<sliding_window::State>(words, limit, frame.now, cost),
+            Algorithm::StrictAverage => hit_plain::<average::Strict>(words, limit, frame.now, cost),
+            Algorithm::LeakyAverage => hit_plain::<average::Leaky>(words, limit, frame.now, cost),
             Algorithm::SlidingLog => None,
         }?;
         self.latest = frame.now;
@@ -194,7 +200,7 @@ impl Shard {
         let Prepared { place, blocked_until, mut states, .. } = prepared;
         match place {
             Place::At(index) => self.save(frame.shape, index, blocked_until, &mut states),
-            Place::New if charged || blocked_until > frame.now => {
+            Place::New if charged || blocked_until > frame.now || states.iter().any(State::remembers_denials) => {
                 let index = self.insert(frame.shape, hash, key);
                 self.save(frame.shape, index, blocked_until, &mut states);
             }
@@ -233,6 +239,24 @@ impl Shard {
         }
     }
 
+    /// Notes a hit in the key's statistics.
+    pub(crate) fn note_stats(&mut self, frame: &Frame<'_>, hash: u64, ruling: &Ruling) {
+        let over = !ruling.is_allowed();
+        self.rest.stats.note(hash, frame.now, over, ruling.decision.rate, frame.budget);
+    }
+
+    pub(crate) fn key_stats(&self, hash: u64, now: Micros) -> KeyStats {
+        self.rest.stats.get(hash, now)
+    }
+
+    pub(crate) fn export_stats(&self) -> Vec<[u64; stats::STRIDE]> {
+        self.rest.stats.export()
+    }
+
+    pub(crate) fn import_stats(&mut self, words: &[u64; stats::STRIDE]) {
+        self.rest.stats.import(words);
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         Counts {
             allowed: self.allowed,
@@ -263,9 +287,9 @@ impl Shard {
     /// Memory of a shard without entries, apart from the struct itself.
     pub(crate) const EMPTY_BYTES: usize = size_of::<Rest>();
 
-    /// Memory held by entries, names and logs.
+    /// Memory held by entries, names, logs and statistics.
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.bytes() + self.rest.names.bytes() + self.rest.logs.bytes()
+        self.slots.bytes() + self.rest.names.bytes() + self.rest.logs.bytes() + self.rest.stats.bytes()
     }
 
     /// Memory held by the sketches, which have a part of the budget to themselves.
@@ -600,6 +624,8 @@ pub(crate) fn to_words(state: &State) -> [u64; 2] {
         State::FixedWindow(state) => state.to_words(),
         State::AlignedWindow(state) => state.to_words(),
         State::SlidingWindow(state) => state.to_words(),
+        State::StrictAverage(state) => state.to_words(),
+        State::LeakyAverage(state) => state.to_words(),
         // Neither is kept in words: logs have their own room, and sketched keys have no entry.
         State::SlidingLog(_) | State::Sketched(_) => [0, 0],
     }
@@ -612,6 +638,8 @@ pub(crate) fn from_words(algorithm: Algorithm, words: [u64; 2]) -> State {
         Algorithm::FixedWindow => State::FixedWindow(fixed_window::FirstHit::from_words(words)),
         Algorithm::AlignedWindow => State::AlignedWindow(fixed_window::Aligned::from_words(words)),
         Algorithm::SlidingWindow => State::SlidingWindow(sliding_window::State::from_words(words)),
+        Algorithm::StrictAverage => State::StrictAverage(average::Strict::from_words(words)),
+        Algorithm::LeakyAverage => State::LeakyAverage(average::Leaky::from_words(words)),
         Algorithm::SlidingLog => State::fresh(Algorithm::SlidingLog),
     }
 }

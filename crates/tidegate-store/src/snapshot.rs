@@ -5,15 +5,17 @@
 //! does not add up is an error for people to look at, never an empty store.
 //!
 //! Layout, little-endian: magic, seed, time taken, number of tables; per table its name, shape, flag
-//! and entries, each announced by a 1 and the last followed by a 0; the CRC-32 of all that.
+//! and entries, each announced by a 1 and the last followed by a 0, then its statistics in the same way
+//! if it keeps them; the CRC-32 of all that.
 
 use crate::shard::{Entry, SHARDS, Shape, from_words, to_words};
+use crate::stats::STRIDE;
 use crate::{Memory, Table};
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::{error, fmt};
-use tidegate_core::{Algorithm, KEY_LEN_MAX, LIMITS_MAX, Micros, State, sliding_log};
+use tidegate_core::{Algorithm, LIMITS_MAX, Micros, State, sliding_log};
 
 const MAGIC: [u8; 8] = *b"TIDEGAT1";
 const FILE: &str = "snapshot";
@@ -21,7 +23,11 @@ const NEW_FILE: &str = "snapshot.new";
 const LOCK_FILE: &str = "lock";
 /// Longest encoded log we believe: 4 billion entries do not fit, a damaged length is found early.
 const LOG_LEN_MAX: usize = 1 << 30;
+/// Longest name of a limiter or a key that we believe; a key of a UDP datagram has up to 1000 bytes.
 const NAME_LEN_MAX: usize = 1 << 10;
+/// Bits of a table's byte of what it keeps.
+const KEEPS_NAMES: u8 = 1;
+const KEEPS_STATS: u8 = 2;
 
 /// A directory with a store's snapshot, held by this process alone.
 #[derive(Debug)]
@@ -176,13 +182,20 @@ fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> io::Result<
         let shape = table.shape();
         write_bytes(out, name.as_bytes())?;
         let limits = u8::try_from(shape.limits).unwrap_or(u8::MAX);
-        let flags = [u8::from(shape.names), u8::from(table.is_disabled())];
-        out.write_all(&[algorithm_code(shape.algorithm), limits, flags[0], flags[1]])?;
+        let keeps = (u8::from(shape.names) * KEEPS_NAMES) | (u8::from(shape.stats) * KEEPS_STATS);
+        out.write_all(&[algorithm_code(shape.algorithm), limits, keeps, u8::from(table.is_disabled())])?;
         for entry in (0..SHARDS).flat_map(|index| table.export(index)) {
             out.write_all(&[1])?;
             write_entry(out, &entry, &mut log)?;
         }
         out.write_all(&[0])?;
+        if shape.stats {
+            for words in (0..SHARDS).flat_map(|index| table.export_stats(index)) {
+                out.write_all(&[1])?;
+                words.iter().try_for_each(|word| out.write_all(&word.to_le_bytes()))?;
+            }
+            out.write_all(&[0])?;
+        }
     }
     Ok(())
 }
@@ -233,16 +246,19 @@ fn read_store(input: &mut impl Read, max_bytes: usize) -> Result<(Memory, Micros
     let store = Memory::new(max_bytes, Some(seed));
     for _ in 0..tables {
         let name = String::from_utf8(bytes(input, NAME_LEN_MAX)?).map_err(|_| Fault::Format("a name is no text"))?;
-        let [algorithm, limits, names, disabled] = array(input)?;
+        let [algorithm, limits, keeps, disabled] = array(input)?;
         let algorithm = algorithm_of(algorithm).ok_or(Fault::Format("an unknown algorithm"))?;
         let limits = usize::from(limits);
         if !(1..=LIMITS_MAX).contains(&limits) {
             return Err(Fault::Format("a number of limits out of bounds"));
         }
-        let shape = Shape { algorithm, limits, names: names != 0 };
+        let shape = Shape { algorithm, limits, names: keeps & KEEPS_NAMES != 0, stats: keeps & KEEPS_STATS != 0 };
         let table = store.table(&name, shape);
         table.set_disabled(disabled != 0);
         read_entries(input, &table, &shape)?;
+        if shape.stats {
+            read_stats(input, &table)?;
+        }
     }
     Ok((store, taken_at))
 }
@@ -254,12 +270,26 @@ fn read_entries(input: &mut impl Read, table: &Table, shape: &Shape) -> Result<(
             return Err(Fault::Format("an entry without a hash"));
         }
         let blocked_until = micros(input)?;
-        let name = bytes(input, KEY_LEN_MAX)?;
+        let name = bytes(input, NAME_LEN_MAX)?;
         let mut states = Vec::with_capacity(shape.limits);
         for _ in 0..shape.limits {
             states.push(read_state(input, shape.algorithm)?);
         }
         table.import(Entry { hash, blocked_until, name, states });
+    }
+    Ok(())
+}
+
+fn read_stats(input: &mut impl Read, table: &Table) -> Result<(), Fault> {
+    while array::<1>(input)? != [0] {
+        let mut words = [0; STRIDE];
+        for word in &mut words {
+            *word = u64::from_le_bytes(array(input)?);
+        }
+        if words[0] == 0 {
+            return Err(Fault::Format("statistics without a hash"));
+        }
+        table.import_stats(&words);
     }
     Ok(())
 }
@@ -300,6 +330,8 @@ fn algorithm_code(algorithm: Algorithm) -> u8 {
         Algorithm::AlignedWindow => 3,
         Algorithm::SlidingLog => 4,
         Algorithm::SlidingWindow => 5,
+        Algorithm::StrictAverage => 6,
+        Algorithm::LeakyAverage => 7,
     }
 }
 

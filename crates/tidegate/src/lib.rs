@@ -21,4 +21,4 @@ pub use tidegate_core::all_or_nothing::{Intent, Ruling};
 pub use tidegate_core::{
     Algorithm, Decision, KEY_LEN_MAX, KeyError, LIMITS_MAX, Limit, LimitError, Micros, Rules, RulesError, Verdict, text,
 };
-pub use tidegate_store::{Counts, SnapshotError, Which};
+pub use tidegate_store::{Counts, KeyStats, SnapshotError, Which};

@@ -18,6 +18,8 @@ pub struct LimiterSpec {
     pub rules: Rules,
     /// Keep key names, so that they can be listed. Without, only hashes are kept.
     pub names: bool,
+    /// Keep each key's numbers of hits and denials and its highest rate; see [`crate::KeyStats`].
+    pub stats: bool,
     /// A disabled limiter allows everything; `false`: the flag is kept but not heeded.
     pub honour_disable: bool,
 }
@@ -26,7 +28,15 @@ impl LimiterSpec {
     /// A limiter that is met by its name, keeps names and heeds its disabled flag.
     #[must_use]
     pub fn new(name: impl Into<String>, rules: Rules) -> LimiterSpec {
-        LimiterSpec { name: name.into(), domain: None, by: Vec::new(), rules, names: true, honour_disable: true }
+        LimiterSpec {
+            name: name.into(),
+            domain: None,
+            by: Vec::new(),
+            rules,
+            names: true,
+            stats: false,
+            honour_disable: true,
+        }
     }
 
     /// The same limiter, met by requests of `domain` that have all attributes of `by`.
@@ -37,6 +47,12 @@ impl LimiterSpec {
             by: by.iter().map(|name| (*name).to_owned()).collect(),
             ..self
         }
+    }
+
+    /// The same limiter, keeping statistics.
+    #[must_use]
+    pub fn with_stats(self) -> LimiterSpec {
+        LimiterSpec { stats: true, ..self }
     }
 
     /// The name of its `index`-th limit in RateLimit headers: `name`, then `name-2`…

@@ -11,12 +11,12 @@ use crate::nearest;
 use tidegate::{Algorithm, Limit, LimiterSpec, Policy, PolicyProblem, Rules};
 
 const KNOWN: Known = Known {
-    here: &["name", "domain", "by", "algorithm", "aligned", "limits", "names", "honour_disable"],
-    later: &["scope", "layout", "on_failure", "resolution", "history", "strict", "stats"],
+    here: &["name", "domain", "by", "algorithm", "aligned", "strict", "limits", "names", "stats", "honour_disable"],
+    later: &["scope", "layout", "on_failure", "resolution", "history"],
 };
 
 /// Names of algorithms that the design has and this version does not.
-const LATER_ALGORITHMS: [&str; 2] = ["buckets", "average"];
+const LATER_ALGORITHMS: [&str; 1] = ["buckets"];
 
 /// Reads every `[[limiter]]`; each problem is reported, and the policy is whole when there is none.
 pub(super) fn read(node: &Node, sources: &[Source], problems: &mut Vec<Problem>) -> Policy {
@@ -78,11 +78,12 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     let domain = section.text("domain", "login").map(|domain| domain.text.to_owned());
     let by = section.texts("by", "user").unwrap_or_default();
     let names = section.boolean("names").unwrap_or(true);
+    let stats = section.boolean("stats").unwrap_or(false);
     let honour_disable = section.boolean("honour_disable").unwrap_or(true);
     let rules = read_rules(section, place)?;
     let name = name?;
     let by = by.iter().map(|attribute| attribute.text.to_owned()).collect();
-    Some((LimiterSpec { name: name.text.to_owned(), domain, by, rules, names, honour_disable }, name.place))
+    Some((LimiterSpec { name: name.text.to_owned(), domain, by, rules, names, stats, honour_disable }, name.place))
 }
 
 fn read_rules(section: &mut Section<'_>, place: Place) -> Option<Rules> {
@@ -116,22 +117,52 @@ fn read_algorithm(section: &mut Section<'_>) -> Option<Algorithm> {
         Some(_) => section.parsed("algorithm", "token-bucket", algorithm)?,
         None => Algorithm::default(),
     };
-    let aligned = section.boolean("aligned");
-    match (name, aligned) {
-        (Algorithm::FixedWindow, Some(true)) => Some(Algorithm::AlignedWindow),
-        (Algorithm::FixedWindow, _) | (_, None) => Some(name),
-        (other, Some(_)) => {
-            let place = section.node("aligned").map(|node| node.place)?;
-            let message =
-                format!("{} has no windows to align; leave it out or use algorithm = \"fixed-window\"", other.name());
-            section.refuse(place, "aligned", &message);
+    let name = read_variant(section, name, &ALIGNED)?;
+    read_variant(section, name, &STRICT)
+}
+
+/// A setting that makes one algorithm another.
+struct Variant {
+    setting: &'static str,
+    plain: Algorithm,
+    set: Algorithm,
+    /// What the other algorithms lack.
+    lacks: &'static str,
+}
+
+const ALIGNED: Variant = Variant {
+    setting: "aligned",
+    plain: Algorithm::FixedWindow,
+    set: Algorithm::AlignedWindow,
+    lacks: "has no windows to align",
+};
+const STRICT: Variant = Variant {
+    setting: "strict",
+    plain: Algorithm::LeakyAverage,
+    set: Algorithm::StrictAverage,
+    lacks: "forgets its denials, strict or not",
+};
+
+fn read_variant(section: &mut Section<'_>, name: Algorithm, variant: &Variant) -> Option<Algorithm> {
+    match section.boolean(variant.setting) {
+        Some(true) if name == variant.plain => Some(variant.set),
+        Some(_) if name != variant.plain => {
+            let place = section.node(variant.setting).map(|node| node.place)?;
+            let message = format!(
+                "{} {}; leave it out or use algorithm = \"{}\"",
+                name.name(),
+                variant.lacks,
+                variant.plain.name()
+            );
+            section.refuse(place, variant.setting, &message);
             None
         }
+        _ => Some(name),
     }
 }
 
 fn algorithm(text: &str) -> Result<Algorithm, String> {
-    let known = || Algorithm::ALL.iter().filter(|algorithm| **algorithm != Algorithm::AlignedWindow);
+    let known = || Algorithm::ALL.iter().filter(|algorithm| ![ALIGNED.set, STRICT.set].contains(algorithm));
     if let Some(found) = known().find(|algorithm| algorithm.name() == text) {
         return Ok(*found);
     }

@@ -62,17 +62,30 @@ name = "minute"
 algorithm = "fixed-window"
 aligned = true
 limits = ["100 per minute"]
+[[limiter]]
+name = "ws-ip"
+algorithm = "average"
+strict = true
+limits = ["22 per 20s"]
+[[limiter]]
+name = "ws-global"
+algorithm = "average"
+limits = ["2500 per 10s"]
+stats = true
 "#;
     let config = read(text, &[]).unwrap();
     assert_eq!(config.store.max_memory, 64 << 20);
     assert_eq!(config.store.path.as_deref(), Some(Path::new("folder/data")));
     assert_eq!(config.store.snapshot_every, Duration::from_millis(1500));
     assert_eq!(config.doors.http.unwrap().to_string(), "[::1]:0");
-    let [user, minute] = config.policy.limiters() else { panic!("two limiters") };
+    let [user, minute, ip, global] = config.policy.limiters() else { panic!("four limiters") };
     assert_eq!((user.name.as_str(), user.domain.as_deref(), user.names), ("login-user", Some("login"), false));
     assert_eq!((user.by.as_slice(), user.honour_disable), (["user".to_owned()].as_slice(), false));
     assert_eq!(user.rules.limits()[1].to_string(), "500 per 1h block 1d");
     assert_eq!(minute.rules.algorithm(), tidegate::Algorithm::AlignedWindow);
+    assert_eq!(ip.rules.algorithm(), tidegate::Algorithm::StrictAverage);
+    assert_eq!(global.rules.algorithm(), tidegate::Algorithm::LeakyAverage);
+    assert_eq!((ip.stats, global.stats), (false, true));
 }
 
 #[test]
@@ -178,7 +191,12 @@ fn limiters_are_checked() {
             "algorithm = \"buckets\"",
             "4:13: limiter \"a\" algorithm: \"buckets\" is not in this version; use one of token-bucket, fixed-window",
         ),
-        ("algorithm = \"average\"", "\"average\" is not in this version"),
+        (
+            "strict = true",
+            "4:10: limiter \"a\" strict: token-bucket forgets its denials, strict or not; leave it out or use algorithm = \"average\"",
+        ),
+        ("algorithm = \"average\"\nstrict = 1", "5:10: limiter \"a\" strict: 1 is a number, not true or false"),
+        ("algorithm = \"average\"\naligned = true", "limiter \"a\" aligned: average has no windows to align"),
         ("algorithm = \"magic\"", "\"magic\" is no algorithm; use one of token-bucket"),
         ("aligned = true", "4:11: limiter \"a\" aligned: token-bucket has no windows to align"),
         ("aligned = \"yes\"", "\"yes\" is a string, not true or false; write aligned = true"),
@@ -191,7 +209,7 @@ fn limiters_are_checked() {
         ("domain = \"login\"", "4:10: limiter \"a\": domain \"login\" has no effect without \"by\""),
         ("scope = \"x\"", "4:1: limiter \"a\" scope is not in this version; leave it out"),
         ("resolution = \"10m\"", "limiter \"a\" resolution is not in this version"),
-        ("stats = true", "limiter \"a\" stats is not in this version"),
+        ("stats = \"yes\"", "4:9: limiter \"a\" stats: \"yes\" is a string, not true or false; write stats = true"),
         ("limit = \"1 per day\"", "4:1: limiter \"a\": unknown setting \"limit\"; did you mean \"limits\"?"),
         (
             "[[limiter]]\nname = \"a\"\nlimits = [\"1 per day\"]",

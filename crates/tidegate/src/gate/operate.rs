@@ -5,7 +5,7 @@ use crate::{AskError, LimiterSpec};
 use std::sync::Arc;
 use std::{fmt, str::FromStr};
 use tidegate_core::{Micros, check_key};
-use tidegate_store::{Counts, Which};
+use tidegate_store::{Counts, KeyStats, Which};
 
 /// A limiter as it stands.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub struct Usage {
     pub max_bytes: usize,
     /// Keys held, idle ones included.
     pub entries: usize,
+    /// Keys that the memory held now has room for.
+    pub capacity: usize,
 }
 
 /// Where a listing goes on: 16 hexadecimal digits.
@@ -73,6 +75,13 @@ impl Gate {
     /// When there is none of this name.
     pub fn limiter_info(&self, name: &str) -> Result<LimiterInfo, AskError> {
         Ok(self.0.live.load().limiter(name)?.info())
+    }
+
+    /// What a key did since start; zeros for one that is not known, or when the limiter keeps no
+    /// statistics. Asking is not a use.
+    #[must_use]
+    pub fn key_stats_on(&self, limiter: &Limiter, key: &[u8]) -> KeyStats {
+        limiter.table.key_stats(key, self.now())
     }
 
     /// Enables or disables a limiter. A disabled one allows everything and counts nothing.
@@ -135,7 +144,12 @@ impl Gate {
     #[must_use]
     pub fn usage(&self) -> Usage {
         let store = &self.0.store;
-        Usage { bytes: store.bytes(), max_bytes: store.max_bytes(), entries: store.entries() }
+        Usage {
+            bytes: store.bytes(),
+            max_bytes: store.max_bytes(),
+            entries: store.entries(),
+            capacity: store.capacity(),
+        }
     }
 }
 

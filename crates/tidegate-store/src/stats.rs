@@ -1,0 +1,168 @@
+//! What keys did since start, for limiters that keep statistics: requests, denials, and the highest
+//! rate of the previous five minutes.
+//!
+//! They lie apart from the states, as they outlive them: a key whose state is dropped keeps its
+//! counts. Invariant: they are bounded, by [`KEYS_MAX`] a shard and by the budget. A key that finds no
+//! place is limited like any other; only its counts stay at 0.
+
+use crate::budget::Budget;
+use crate::shard::SHARD_BITS;
+use crate::slots::Slots;
+use tidegate_core::{Micros, Rate};
+
+/// What one key did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct KeyStats {
+    /// Hits since start.
+    pub requests: u64,
+    /// Those that the limiter denied.
+    pub over: u64,
+    /// The whole part of the highest rate in the previous five minutes of the clock.
+    pub last_max_rate: u32,
+}
+
+/// Most keys of a shard with statistics: 131,072 of a table, which take about 7 MB.
+pub(crate) const KEYS_MAX: usize = 512;
+/// Rates are kept by five minutes, aligned to the clock.
+const BUCKET: Micros = Micros::from_secs(300);
+
+const REQUESTS: usize = 1;
+const OVER: usize = 2;
+const NUMBER: usize = 3;
+const RATES: usize = 4;
+/// Words of an entry: the hash, and the four above.
+pub(crate) const STRIDE: usize = 5;
+
+/// The statistics of one shard's keys.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    slots: Slots,
+}
+
+impl Stats {
+    /// Counts a hit.
+    pub(crate) fn note(&mut self, hash: u64, now: Micros, over: bool, rate: Rate, budget: &Budget) {
+        let Some(index) = self.place(hash, budget) else { return };
+        let entry = self.slots.entry_mut(index);
+        entry[REQUESTS] += 1;
+        entry[OVER] += u64::from(over);
+        let (current, previous) = rates_at(entry, now);
+        entry[NUMBER] = number(now).max(entry[NUMBER]);
+        entry[RATES] = u64::from(current.max(whole(rate))) << 32 | u64::from(previous);
+    }
+
+    /// What a key did; zeros for one that is not known.
+    pub(crate) fn get(&self, hash: u64, now: Micros) -> KeyStats {
+        let Some(index) = self.slots.find(hash, SHARD_BITS) else { return KeyStats::default() };
+        let entry = self.slots.entry(index);
+        KeyStats { requests: entry[REQUESTS], over: entry[OVER], last_max_rate: rates_at(entry, now).1 }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.bytes()
+    }
+
+    /// Every entry as words, for a snapshot.
+    pub(crate) fn export(&self) -> Vec<[u64; STRIDE]> {
+        let used = (0..self.slots.capacity()).filter(|index| !self.slots.is_vacant(*index));
+        used.map(|index| std::array::from_fn(|word| self.slots.entry(index)[word])).collect()
+    }
+
+    /// Takes an entry in, within the bound.
+    pub(crate) fn import(&mut self, words: &[u64; STRIDE]) {
+        if self.slots.find(words[0], SHARD_BITS).is_none() && self.slots.len() < KEYS_MAX {
+            if self.slots.len() >= self.slots.most() {
+                self.slots = self.grown();
+            }
+            let index = self.slots.insert(words[0], SHARD_BITS);
+            self.slots.entry_mut(index).copy_from_slice(words);
+        }
+    }
+
+    fn place(&mut self, hash: u64, budget: &Budget) -> Option<usize> {
+        if let Some(index) = self.slots.find(hash, SHARD_BITS) {
+            return Some(index);
+        }
+        if self.slots.len() >= KEYS_MAX {
+            return None;
+        }
+        if self.slots.len() >= self.slots.most() {
+            let more = Slots::bytes_for(STRIDE, self.next_capacity()) - self.slots.bytes();
+            if !budget.has_room_for(more) {
+                return None;
+            }
+            self.slots = self.grown();
+        }
+        Some(self.slots.insert(hash, SHARD_BITS))
+    }
+
+    fn grown(&self) -> Slots {
+        match self.slots.capacity() {
+            0 => Slots::new(STRIDE, self.next_capacity()),
+            _ => self.slots.resized(self.next_capacity(), SHARD_BITS),
+        }
+    }
+
+    /// From few to many by half: most limiters with statistics have a handful of keys.
+    fn next_capacity(&self) -> usize {
+        (self.slots.capacity() + self.slots.capacity() / 2).max(4)
+    }
+}
+
+fn number(now: Micros) -> u64 {
+    now.get() / BUCKET.get()
+}
+
+/// The highest rates of the five minutes that hold `now` and of those before.
+fn rates_at(entry: &[u64], now: Micros) -> (u32, u32) {
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
+    let (current, previous) = ((entry[RATES] >> 32) as u32, entry[RATES] as u32);
+    // A clock that stepped back is waited for.
+    match number(now).saturating_sub(entry[NUMBER]) {
+        0 => (current, previous),
+        1 => (0, current),
+        _ => (0, 0),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float's cast saturates")]
+fn whole(rate: Rate) -> u32 {
+    rate.get() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Micros {
+        Micros::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_highest_rate_is_that_of_the_previous_five_minutes() {
+        let (mut stats, budget) = (Stats::default(), Budget::new(1 << 20));
+        for (seconds, rate) in [(10, 3.9), (299, 7.99), (299, 2.0), (300, 1.0)] {
+            stats.note(1, at(seconds), rate > 7.0, Rate::new(rate), &budget);
+        }
+        let told = |stats: &Stats, seconds| stats.get(1, at(seconds)).last_max_rate;
+        assert_eq!(stats.get(1, at(300)), KeyStats { requests: 4, over: 1, last_max_rate: 7 });
+        assert_eq!([told(&stats, 599), told(&stats, 600), told(&stats, 900)], [7, 1, 0]);
+        assert_eq!(stats.get(2, at(300)), KeyStats::default());
+        let mut copy = Stats::default();
+        stats.export().iter().for_each(|words| copy.import(words));
+        assert_eq!(copy.get(1, at(300)), stats.get(1, at(300)));
+    }
+
+    #[test]
+    fn m1_statistics_are_bounded() {
+        let (mut stats, budget) = (Stats::default(), Budget::new(1 << 20));
+        let random = |i: u64| (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (0..10_000).for_each(|i| stats.note(random(i), at(0), false, Rate::default(), &budget));
+        assert_eq!(stats.export().len(), KEYS_MAX);
+        assert!(stats.bytes() < 40_000, "{}", stats.bytes());
+        let none = Budget::new(0);
+        let mut stats = Stats::default();
+        stats.note(1, at(0), false, Rate::default(), &none);
+        assert_eq!((stats.bytes(), stats.get(1, at(0))), (0, KeyStats::default()));
+    }
+}

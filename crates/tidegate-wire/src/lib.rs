@@ -1,0 +1,6 @@
+//! Wire formats: bytes to words and back.
+//!
+//! No I/O, no clock, no decision: what a request says and how an answer is written, nothing else.
+//! Every parser has numeric limits.
+
+pub mod udp;
