@@ -16,7 +16,7 @@
 //! a period has passed or the table has a place.
 
 use crate::sliding_window;
-use crate::{Limit, Meter, Micros, Status, Verdict};
+use crate::{Compact, Limit, Meter, Micros, Status, Verdict};
 
 /// Cells that a key has. More rows make a false denial rarer and every look-up dearer.
 pub const ROWS: usize = 4;
@@ -37,6 +37,25 @@ impl Sketch {
     pub fn new(width: usize) -> Sketch {
         let width = width.max(1);
         Sketch { rows: vec![sliding_window::State::default(); width * ROWS].into(), width }
+    }
+
+    /// Its columns.
+    #[must_use]
+    pub const fn width(&self) -> usize {
+        self.width
+    }
+
+    /// All cells as words, for a snapshot.
+    pub fn words(&self) -> impl Iterator<Item = [u64; 2]> + '_ {
+        self.rows.iter().map(|cell| cell.to_words())
+    }
+
+    /// The sketch that [`Sketch::words`] wrote; `None` unless they are whole rows.
+    #[must_use]
+    pub fn from_words(words: &[[u64; 2]]) -> Option<Sketch> {
+        let whole = !words.is_empty() && words.len().is_multiple_of(ROWS);
+        let rows = words.iter().map(|cell| sliding_window::State::from_words(*cell)).collect();
+        whole.then_some(Sketch { rows, width: words.len() / ROWS })
     }
 
     /// Memory held.
@@ -88,6 +107,12 @@ impl Estimate {
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         self.0.total() == 0
+    }
+
+    /// What the key was admitted at most, in this period and the one before.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        u32::try_from(self.0.total()).unwrap_or(u32::MAX)
     }
 
     /// A burst above the count would hide in the cells' period, one below it must not be exceeded.

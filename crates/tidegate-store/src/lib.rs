@@ -16,4 +16,4 @@ pub use memory::Memory;
 pub use shard::{Counts, Shape};
 pub use snapshot::{Directory, SnapshotError};
 pub use stats::KeyStats;
-pub use table::{Listing, Part, PartAnswer, Table, Which, decide_all};
+pub use table::{EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, Part, PartAnswer, Table, Which, decide_all};

@@ -3,20 +3,21 @@
 use crate::bare::release_free_memory;
 use crate::budget::Budget;
 use crate::shard::{SHARDS, Shape};
-use crate::table::Table;
+use crate::table::{EMPTY_BYTES, Table};
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use tidegate_core::State;
+use std::sync::{Arc, Mutex, PoisonError};
+use tidegate_core::Rules;
 use tidegate_core::sketch::Sketch;
 
 /// Tables by limiter name, within a memory budget.
 #[derive(Debug)]
 pub struct Memory {
-    seed: u64,
+    seed: [u64; 2],
+    shared: &'static SharedSeed,
     max_bytes: usize,
     budget: Arc<Budget>,
     sketch_width: Arc<AtomicUsize>,
@@ -33,9 +34,13 @@ const RELEASE_BYTES: usize = 32 << 20;
 impl Memory {
     /// An empty store that stays within `max_bytes`, hashing with `seed`, or a random one.
     #[must_use]
-    pub fn new(max_bytes: usize, seed: Option<u64>) -> Memory {
+    pub fn new(max_bytes: usize, seed: Option<[u64; 2]>) -> Memory {
+        let seed = seed.unwrap_or_else(|| [random(), random()]);
         Memory {
-            seed: seed.unwrap_or_else(random),
+            seed,
+            // The hasher wants it for ever. Both parts must be secret: with a known one, keys that end in a
+            // certain way have one hash, whatever the other part.
+            shared: Box::leak(Box::new(SharedSeed::from_u64(seed[1]))),
             max_bytes,
             budget: Arc::new(Budget::new(max_bytes - max_bytes / SKETCH_SHARE)),
             sketch_width: Arc::default(),
@@ -44,19 +49,29 @@ impl Memory {
         }
     }
 
-    /// The table of a limiter. One of another shape is carried over: blocks, names, flags and statistics
-    /// are kept, and the states of limits that are counted the same way, by position.
-    pub fn table(&self, name: &str, shape: Shape) -> Arc<Table> {
+    /// The table of a limiter. An existing one goes over to the new rules: blocks, names, flags and
+    /// statistics are kept, and so are the states of limits that are counted the same way: each new
+    /// limit follows the old one of the same count and period, else of the same period, else of the same
+    /// position.
+    pub fn table(&self, name: &str, shape: Shape, rules: &Rules) -> Arc<Table> {
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let table = match tables.get(name) {
-            Some(table) if *table.shape() == shape => return Arc::clone(table),
-            Some(other) => self.carried_over(other, shape),
-            None => self.empty_table(shape),
-        };
-        let table = Arc::new(table);
+        if let Some(table) = tables.get(name) {
+            table.adopt(shape, rules);
+            return Arc::clone(table);
+        }
+        let table = Arc::new(self.empty_table(shape, rules));
         tables.insert(name.to_owned(), Arc::clone(&table));
         self.share_sketches(&tables);
         table
+    }
+
+    /// Bytes that these tables would hold, about: existing ones in their new shape, and empty ones.
+    #[must_use]
+    pub fn bytes_as(&self, tables: &[(&str, Shape)]) -> usize {
+        let existing = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes =
+            |(name, shape): &(&str, Shape)| existing.get(*name).map_or(EMPTY_BYTES, |table| table.bytes_as(*shape));
+        tables.iter().map(bytes).sum()
     }
 
     /// Forgets the tables of all other limiters.
@@ -100,7 +115,7 @@ impl Memory {
         self.tables().iter().map(|(_, table)| table.capacity()).sum()
     }
 
-    pub(crate) fn seed(&self) -> u64 {
+    pub(crate) fn seed(&self) -> [u64; 2] {
         self.seed
     }
 
@@ -112,25 +127,9 @@ impl Memory {
         tables
     }
 
-    fn empty_table(&self, shape: Shape) -> Table {
-        static SHARED: OnceLock<SharedSeed> = OnceLock::new();
-        // One for all: the secret part of the hash is each store's own seed.
-        let shared = SHARED.get_or_init(|| SharedSeed::from_u64(0x7469_6465_6761_7465));
-        let hasher = SeedableRandomState::with_seed(self.seed, shared);
-        Table::new(shape, hasher, Arc::clone(&self.budget), Arc::clone(&self.sketch_width))
-    }
-
-    fn carried_over(&self, old: &Table, shape: Shape) -> Table {
-        let table = self.empty_table(shape);
-        table.set_disabled(old.is_disabled());
-        let same = old.shape().algorithm == shape.algorithm;
-        for mut entry in (0..SHARDS).flat_map(|index| old.export(index)) {
-            entry.states.truncate(if same { shape.limits } else { 0 });
-            entry.states.resize_with(shape.limits, || State::fresh(shape.algorithm));
-            table.import(entry);
-        }
-        (0..SHARDS).flat_map(|index| old.export_stats(index)).for_each(|words| table.import_stats(&words));
-        table
+    fn empty_table(&self, shape: Shape, rules: &Rules) -> Table {
+        let hasher = SeedableRandomState::with_seed(self.seed[0], self.shared);
+        Table::new(shape, rules, hasher, Arc::clone(&self.budget), Arc::clone(&self.sketch_width))
     }
 
     /// Divides the sketches' part of the budget by all limits, each in every shard.
@@ -144,4 +143,35 @@ impl Memory {
 /// The standard library's map seed is the operating system's randomness, and needs no dependency.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::Algorithm;
+
+    fn table(seed: [u64; 2]) -> Arc<Table> {
+        let rules = Rules::new(Algorithm::TokenBucket, &["1 per day".parse().unwrap()]).unwrap();
+        let shape = Shape { algorithm: Algorithm::TokenBucket, limits: 1, names: false, stats: false };
+        Memory::new(1 << 20, Some(seed)).table("t", shape, &rules)
+    }
+
+    /// Snapshots of limiters without names hold hashes, so a hasher that changes its mind would lose
+    /// them without a word. If this fails after an update, snapshots need a new version.
+    #[test]
+    fn hashes_stay_what_they_are() {
+        assert_eq!(table([1, 2]).hash(b"user-00000000001"), HASH_OF_USER_1);
+    }
+    const HASH_OF_USER_1: u64 = 16_146_455_246_533_609_509;
+
+    /// The shared part of the seed was once a constant: keys that ended in it had one hash.
+    #[test]
+    fn m4_no_tail_makes_keys_one() {
+        for seed in [[1, 2], [3, 4], [5, 6]] {
+            let table = table(seed);
+            let tail = b"\xEF\xF7\xA8\x9D\x17\xA9\x40\x98";
+            let hash = |name: &[u8]| table.hash(&[name, tail].concat());
+            assert_ne!(hash(b"alice-00"), hash(b"bob--001"));
+        }
+    }
 }

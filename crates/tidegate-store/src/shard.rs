@@ -49,12 +49,48 @@ impl Shape {
     pub(crate) fn stride(&self) -> usize {
         self.name_word() + usize::from(self.names)
     }
+
+    /// The shape and a generation in one number that can be read without a lock; never 0.
+    pub(crate) fn layout(&self, generation: u16) -> u32 {
+        let algorithm = Algorithm::ALL.iter().position(|other| *other == self.algorithm).unwrap_or(0);
+        let limits = u32::try_from(self.limits).unwrap_or(0);
+        let flags = u32::from(self.names) << 8 | u32::from(self.stats) << 9;
+        u32::from(generation) << 16 | flags | limits << 4 | u32::try_from(algorithm).unwrap_or(0)
+    }
+
+    /// The shape of a [`Shape::layout`].
+    #[inline]
+    pub(crate) fn of_layout(layout: u32) -> Shape {
+        Shape {
+            algorithm: Algorithm::ALL[(layout & 0xf) as usize % Algorithm::ALL.len()],
+            limits: (layout >> 4 & 0xf) as usize,
+            names: layout >> 8 & 1 == 1,
+            stats: layout >> 9 & 1 == 1,
+        }
+    }
+
+    /// The next generation of a layout.
+    pub(crate) fn next_generation(layout: u32) -> u16 {
+        u16::try_from(layout >> 16).unwrap_or(0).wrapping_add(1)
+    }
+}
+
+/// Limits fit the four bits that a layout has for them, and so do algorithms.
+const _: () = assert!(tidegate_core::LIMITS_MAX < 16 && Algorithm::ALL.len() < 16);
+
+/// How a table's entries go over to new rules.
+#[derive(Clone, Debug)]
+pub(crate) struct Passage {
+    pub(crate) old: Shape,
+    pub(crate) new: Shape,
+    /// For each new limit, the old one whose states it takes over.
+    pub(crate) from: Vec<Option<usize>>,
 }
 
 /// What a shard needs to know of its surroundings for one call.
 #[derive(Clone, Copy)]
 pub(crate) struct Frame<'a> {
-    pub(crate) shape: &'a Shape,
+    pub(crate) shape: Shape,
     pub(crate) rules: &'a Rules,
     pub(crate) budget: &'a Budget,
     /// Columns of a sketch, should one be needed.
@@ -82,6 +118,8 @@ pub struct Counts {
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Shard {
+    /// The layout that its entries have.
+    pub(crate) layout: u32,
     pub(crate) slots: Slots,
     /// The newest time that decided here; a batch, whose clock was read earlier, stays behind it.
     pub(crate) latest: Micros,
@@ -171,9 +209,11 @@ impl Shard {
         let mut blocked_until = Micros::ZERO;
         let place = if let Some(index) = self.slots.find(hash, SHARD_BITS) {
             blocked_until = Micros::saturating(self.slots.entry(index)[BLOCKED_UNTIL]);
-            self.load(frame.shape, index, intent, &mut states);
+            self.load(&frame.shape, index, intent, &mut states);
             Place::At(index)
-        } else if self.was_sketched(frame, hash) || (counts && !self.make_place(frame, key.len())) {
+        } else if self.was_sketched(frame, hash)
+            || if counts { !self.make_place(frame, key.len()) } else { !self.could_make_place(frame, key.len()) }
+        {
             self.ensure_sketches(frame);
             let pairs = frame.rules.limits().iter().zip(&self.rest.sketches);
             states.extend(pairs.map(|(limit, sketch)| State::Sketched(sketch.estimate(hash, limit, frame.now))));
@@ -199,10 +239,10 @@ impl Shard {
     ) {
         let Prepared { place, blocked_until, mut states, .. } = prepared;
         match place {
-            Place::At(index) => self.save(frame.shape, index, blocked_until, &mut states),
+            Place::At(index) => self.save(&frame.shape, index, blocked_until, &mut states),
             Place::New if charged || blocked_until > frame.now || states.iter().any(State::remembers_denials) => {
-                let index = self.insert(frame.shape, hash, key);
-                self.save(frame.shape, index, blocked_until, &mut states);
+                let index = self.insert(&frame.shape, hash, key);
+                self.save(&frame.shape, index, blocked_until, &mut states);
             }
             Place::Sketched if charged => {
                 for (sketch, limit) in self.rest.sketches.iter_mut().zip(frame.rules.limits()) {
@@ -392,19 +432,38 @@ impl Shard {
         if !self.has_place(frame, key_len) {
             self.sweep(frame);
             if self.rest.names.has_holes_for(key_len) {
-                self.compact_names(frame.shape);
+                self.compact_names(&frame.shape);
             }
         }
         self.has_place(frame, key_len)
     }
 
+    /// Would a hit find room for one more entry? For peeks, which must change nothing.
+    fn could_make_place(&self, frame: &Frame<'_>, key_len: usize) -> bool {
+        let full = self.slots.len() >= self.slots.most();
+        self.has_place(frame, key_len)
+            || self.rest.inserts_since_purge > self.slots.capacity()
+            || (full && self.may_take(frame, self.growth(frame)))
+            || (0..HAND_STEPS.min(self.slots.capacity())).any(|step| {
+                let index = (self.rest.hand + step) % self.slots.capacity();
+                !self.slots.is_vacant(index) && self.is_fresh(frame, index)
+            })
+    }
+
     /// By a quarter, if the budget has room.
     fn grow(&mut self, frame: &Frame<'_>) {
-        let capacity = (self.slots.capacity() + self.slots.capacity() / 4).max(16);
-        let more = Slots::bytes_for(frame.shape.stride(), capacity) - self.slots.bytes();
-        if self.may_take(frame, more) {
-            self.resize(frame.shape, capacity);
+        if self.may_take(frame, self.growth(frame)) {
+            self.resize(&frame.shape, self.next_capacity());
         }
+    }
+
+    /// Bytes that the next growth takes.
+    fn growth(&self, frame: &Frame<'_>) -> usize {
+        Slots::bytes_for(frame.shape.stride(), self.next_capacity()) - self.slots.bytes()
+    }
+
+    fn next_capacity(&self) -> usize {
+        (self.slots.capacity() + self.slots.capacity() / 4).max(16)
     }
 
     /// May this shard hold `more` bytes than it does? What it freed in this call counts as free.
@@ -427,7 +486,7 @@ impl Shard {
             }
             if !self.slots.is_vacant(self.rest.hand) && self.is_fresh(frame, self.rest.hand) {
                 // The gap is closed by a follower, which is looked at next.
-                self.remove(frame.shape, self.rest.hand);
+                self.remove(&frame.shape, self.rest.hand);
             } else {
                 self.rest.hand += 1;
             }
@@ -440,13 +499,13 @@ impl Shard {
         let mut index = 0;
         while index < self.slots.capacity() {
             if !self.slots.is_vacant(index) && self.is_fresh(frame, index) {
-                self.remove(frame.shape, index);
+                self.remove(&frame.shape, index);
             } else {
                 index += 1;
             }
         }
         if self.rest.names.wants_compaction() {
-            self.compact_names(frame.shape);
+            self.compact_names(&frame.shape);
         }
     }
 
@@ -458,7 +517,7 @@ impl Shard {
                 0 => 0,
                 len => Slots::capacity_for(len + len / 4).max(16),
             };
-            self.resize(frame.shape, capacity);
+            self.resize(&frame.shape, capacity);
         }
         if frame.now >= self.rest.sketch_until {
             self.rest.sketches = Vec::new();
@@ -514,15 +573,31 @@ impl Shard {
         let index = match self.slots.find(hash, SHARD_BITS) {
             Some(index) => index,
             None if self.make_place(frame, key.len()) || self.make_place_for_block(frame, key.len()) => {
-                let index = self.insert(frame.shape, hash, key);
-                let mut states = (0..frame.shape.limits).map(|_| State::fresh(frame.shape.algorithm)).collect();
-                self.save(frame.shape, index, Micros::ZERO, &mut states);
+                let mut states = self.states_of_new(frame, hash);
+                let index = self.insert(&frame.shape, hash, key);
+                self.save(&frame.shape, index, Micros::ZERO, &mut states);
                 index
             }
             None => return false,
         };
         self.slots.entry_mut(index)[BLOCKED_UNTIL] = until.get();
         true
+    }
+
+    /// Fresh states; or, if the sketch has admitted the key, states that were charged as much: in a
+    /// place of its own it must not start afresh.
+    fn states_of_new(&self, frame: &Frame<'_>, hash: u64) -> Vec<State> {
+        let mut states = frame.rules.fresh();
+        if frame.now < self.rest.sketch_until {
+            for ((state, sketch), limit) in states.iter_mut().zip(&self.rest.sketches).zip(frame.rules.limits()) {
+                let used = sketch.estimate(hash, limit, frame.now).total().min(limit.burst());
+                state.settle(limit, frame.now);
+                if used > 0 {
+                    state.charge(limit, frame.now, used);
+                }
+            }
+        }
+        states
     }
 
     /// A block is rare and must not be lost to a lazy search: look at the whole shard.
@@ -537,7 +612,7 @@ impl Shard {
             return false;
         };
         let was_blocked = self.is_blocked(frame, index);
-        self.remove(frame.shape, index);
+        self.remove(&frame.shape, index);
         was_blocked
     }
 
@@ -546,7 +621,7 @@ impl Shard {
         let (mut index, mut unblocked) = (0, 0);
         while index < self.slots.capacity() {
             if self.is_blocked(frame, index) {
-                self.remove(frame.shape, index);
+                self.remove(&frame.shape, index);
                 unblocked += 1;
             } else {
                 index += 1;
@@ -595,16 +670,56 @@ impl Shard {
         .collect()
     }
 
-    /// Takes an entry in, growing as needed: what was saved is not thrown away.
-    pub(crate) fn import(&mut self, shape: &Shape, mut entry: Entry) {
-        if self.slots.find(entry.hash, SHARD_BITS).is_some() {
-            return;
+    /// Takes entries in, with room for all of them from the start: what was saved is not thrown away,
+    /// and entries in the order of their hashes would make one long row of a table that grows.
+    pub(crate) fn import(&mut self, shape: &Shape, entries: Vec<Entry>) {
+        let all = self.slots.len() + entries.len();
+        if all > self.slots.most() {
+            self.resize(shape, Slots::capacity_for(all + all / 8).max(16));
         }
-        if self.slots.len() >= self.slots.most() {
-            self.resize(shape, (self.slots.capacity() + self.slots.capacity() / 4).max(16));
+        for mut entry in entries {
+            if self.slots.find(entry.hash, SHARD_BITS).is_none() {
+                let index = self.insert(shape, entry.hash, &entry.name);
+                self.save(shape, index, entry.blocked_until, &mut entry.states);
+            }
         }
-        let index = self.insert(shape, entry.hash, &entry.name);
-        self.save(shape, index, entry.blocked_until, &mut entry.states);
+    }
+
+    /// Brings all entries into a new layout. Blocks, names and statistics stay; a limit goes on with the
+    /// states of the one that it follows, or starts afresh.
+    pub(crate) fn pass_over(&mut self, passage: &Passage, layout: u32) {
+        let entries = self.export(&passage.old);
+        self.slots = Slots::default();
+        self.rest.names = Names::default();
+        self.rest.logs = Logs::default();
+        self.rest.hand = 0;
+        let Passage { old, new, from } = passage;
+        let follow = |states: &[State], origin: &Option<usize>| match origin {
+            Some(index) if old.algorithm == new.algorithm => states[*index].clone(),
+            _ => State::fresh(new.algorithm),
+        };
+        let passed = entries
+            .into_iter()
+            .map(|entry| Entry { states: from.iter().map(|origin| follow(&entry.states, origin)).collect(), ..entry });
+        self.import(new, passed.collect());
+        if let Some(first) = self.rest.sketches.first() {
+            // A cell counts admissions, whatever the algorithm; a new limit starts afresh here too.
+            let width = first.width();
+            let sketches = std::mem::take(&mut self.rest.sketches);
+            let follow = |origin: &Option<usize>| origin.and_then(|index| sketches.get(index).cloned());
+            self.rest.sketches = from.iter().map(|o| follow(o).unwrap_or_else(|| Sketch::new(width))).collect();
+        }
+        self.layout = layout;
+    }
+
+    /// The sketches and when they will be forgotten, for a snapshot.
+    pub(crate) fn export_sketches(&self) -> (Micros, Vec<Sketch>) {
+        (self.rest.sketch_until, self.rest.sketches.clone())
+    }
+
+    pub(crate) fn import_sketches(&mut self, until: Micros, sketches: Vec<Sketch>) {
+        self.rest.sketch_until = until;
+        self.rest.sketches = sketches;
     }
 }
 

@@ -4,20 +4,22 @@
 //! leaves the old or the new one. A checksum over all bytes finds what a disk made of it; a file that
 //! does not add up is an error for people to look at, never an empty store.
 //!
-//! Layout, little-endian: magic, seed, time taken, number of tables; per table its name, shape, flag
-//! and entries, each announced by a 1 and the last followed by a 0, then its statistics in the same way
-//! if it keeps them; the CRC-32 of all that.
+//! Layout, little-endian: magic, seeds, time taken, number of tables; per table its name, shape, flag,
+//! limits and entries, each announced by a 1 and the last followed by a 0, then its statistics in the
+//! same way if it keeps them, then the sketches of the shards that have some; the CRC-32 of all that.
 
 use crate::shard::{Entry, SHARDS, Shape, from_words, to_words};
 use crate::stats::STRIDE;
+use crate::table::shard_of;
 use crate::{Memory, Table};
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::{error, fmt};
-use tidegate_core::{Algorithm, LIMITS_MAX, Micros, State, sliding_log};
+use tidegate_core::sketch::Sketch;
+use tidegate_core::{Algorithm, LIMITS_MAX, Limit, Micros, Rules, State, sliding_log};
 
-const MAGIC: [u8; 8] = *b"TIDEGAT1";
+const MAGIC: [u8; 8] = *b"TIDEGAT2";
 const FILE: &str = "snapshot";
 const NEW_FILE: &str = "snapshot.new";
 const LOCK_FILE: &str = "lock";
@@ -112,7 +114,7 @@ impl Directory {
     /// When a file cannot be written; the old snapshot is then still there.
     pub fn save(&self, store: &Memory, now: Micros) -> Result<(), SnapshotError> {
         let (new, final_path) = (self.path.join(NEW_FILE), self.path.join(FILE));
-        let file = File::create(&new).map_err(io_error("create", &new))?;
+        let file = private_file(&new).map_err(io_error("create", &new))?;
         let write = || -> io::Result<()> {
             let mut out = Summed::new(BufWriter::with_capacity(1 << 16, &file));
             write_store(&mut out, store, now)?;
@@ -121,7 +123,11 @@ impl Directory {
             out.inner.flush()?;
             file.sync_all()
         };
-        write().map_err(io_error("write", &new))?;
+        if let Err(error) = write() {
+            // Half a file is of no use, and on a full disk it would keep the disk full.
+            let _ = fs::remove_file(&new);
+            return Err(io_error("write", &new)(error));
+        }
         fs::rename(&new, &final_path).map_err(io_error("rename to", &final_path))?;
         File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(io_error("sync", &self.path))
     }
@@ -164,6 +170,15 @@ impl Directory {
     }
 }
 
+/// Key names and the hash's seeds are nobody else's business.
+fn private_file(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SnapshotError {
     let path = path.to_owned();
     move |source| SnapshotError::Io { doing, path, source }
@@ -174,7 +189,7 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Snaps
 fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> io::Result<()> {
     let tables = store.tables();
     out.write_all(&MAGIC)?;
-    out.write_all(&store.seed().to_le_bytes())?;
+    store.seed().iter().try_for_each(|seed| out.write_all(&seed.to_le_bytes()))?;
     out.write_all(&now.get().to_le_bytes())?;
     out.write_all(&u32::try_from(tables.len()).unwrap_or(u32::MAX).to_le_bytes())?;
     let mut log = Vec::new();
@@ -184,6 +199,7 @@ fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> io::Result<
         let limits = u8::try_from(shape.limits).unwrap_or(u8::MAX);
         let keeps = (u8::from(shape.names) * KEEPS_NAMES) | (u8::from(shape.stats) * KEEPS_STATS);
         out.write_all(&[algorithm_code(shape.algorithm), limits, keeps, u8::from(table.is_disabled())])?;
+        table.rules().limits().iter().try_for_each(|limit| write_bytes(out, limit.to_string().as_bytes()))?;
         for entry in (0..SHARDS).flat_map(|index| table.export(index)) {
             out.write_all(&[1])?;
             write_entry(out, &entry, &mut log)?;
@@ -196,8 +212,27 @@ fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> io::Result<
             }
             out.write_all(&[0])?;
         }
+        write_sketches(out, &table, now)?;
     }
     Ok(())
+}
+
+/// What keys without a place were admitted counts on after a restart, as long as it matters.
+fn write_sketches(out: &mut impl Write, table: &Table, now: Micros) -> io::Result<()> {
+    for index in 0..SHARDS {
+        let (until, sketches) = table.export_sketches(index);
+        if until <= now || sketches.is_empty() {
+            continue;
+        }
+        out.write_all(&[1])?;
+        out.write_all(&u32::try_from(index).unwrap_or(0).to_le_bytes())?;
+        out.write_all(&until.get().to_le_bytes())?;
+        for sketch in &sketches {
+            let words: Vec<u8> = sketch.words().flatten().flat_map(u64::to_le_bytes).collect();
+            write_bytes(out, &words)?;
+        }
+    }
+    out.write_all(&[0])
 }
 
 fn write_entry(out: &mut impl Write, entry: &Entry, log: &mut Vec<u8>) -> io::Result<()> {
@@ -240,7 +275,7 @@ fn read_store(input: &mut impl Read, max_bytes: usize) -> Result<(Memory, Micros
     if array::<8>(input)? != MAGIC {
         return Err(Fault::Format("it is no snapshot of this version"));
     }
-    let seed = u64::from_le_bytes(array(input)?);
+    let seed = [u64::from_le_bytes(array(input)?), u64::from_le_bytes(array(input)?)];
     let taken_at = micros(input)?;
     let tables = u32::from_le_bytes(array(input)?);
     let store = Memory::new(max_bytes, Some(seed));
@@ -253,17 +288,48 @@ fn read_store(input: &mut impl Read, max_bytes: usize) -> Result<(Memory, Micros
             return Err(Fault::Format("a number of limits out of bounds"));
         }
         let shape = Shape { algorithm, limits, names: keeps & KEEPS_NAMES != 0, stats: keeps & KEEPS_STATS != 0 };
-        let table = store.table(&name, shape);
+        let table = store.table(&name, shape, &read_rules(input, &shape)?);
         table.set_disabled(disabled != 0);
         read_entries(input, &table, &shape)?;
         if shape.stats {
             read_stats(input, &table)?;
         }
+        read_sketches(input, &table, &shape)?;
     }
     Ok((store, taken_at))
 }
 
+fn read_rules(input: &mut impl Read, shape: &Shape) -> Result<Rules, Fault> {
+    let mut limits = Vec::with_capacity(shape.limits);
+    for _ in 0..shape.limits {
+        let text = String::from_utf8(bytes(input, NAME_LEN_MAX)?).ok();
+        limits.push(text.and_then(|text| text.parse::<Limit>().ok()).ok_or(Fault::Format("a limit is none"))?);
+    }
+    Rules::new(shape.algorithm, &limits).map_err(|_| Fault::Format("limits that do not go together"))
+}
+
+fn read_sketches(input: &mut impl Read, table: &Table, shape: &Shape) -> Result<(), Fault> {
+    while array::<1>(input)? != [0] {
+        let index = u32::from_le_bytes(array(input)?) as usize;
+        let until = micros(input)?;
+        let mut sketches = Vec::with_capacity(shape.limits);
+        for _ in 0..shape.limits {
+            let bytes = bytes(input, LOG_LEN_MAX)?;
+            let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+            let sketch = Sketch::from_words(words.as_chunks().0);
+            sketches.push(sketch.ok_or(Fault::Format("a sketch without whole rows"))?);
+        }
+        if index >= SHARDS {
+            return Err(Fault::Format("a shard out of bounds"));
+        }
+        table.import_sketches(index, until, sketches);
+    }
+    Ok(())
+}
+
+/// Entries come shard by shard; each shard's are taken in together.
 fn read_entries(input: &mut impl Read, table: &Table, shape: &Shape) -> Result<(), Fault> {
+    let mut entries: Vec<Entry> = Vec::new();
     while array::<1>(input)? != [0] {
         let hash = u64::from_le_bytes(array(input)?);
         if hash == 0 {
@@ -275,8 +341,12 @@ fn read_entries(input: &mut impl Read, table: &Table, shape: &Shape) -> Result<(
         for _ in 0..shape.limits {
             states.push(read_state(input, shape.algorithm)?);
         }
-        table.import(Entry { hash, blocked_until, name, states });
+        if entries.first().is_some_and(|first| shard_of(first.hash) != shard_of(hash)) {
+            table.import(std::mem::take(&mut entries));
+        }
+        entries.push(Entry { hash, blocked_until, name, states });
     }
+    table.import(entries);
     Ok(())
 }
 

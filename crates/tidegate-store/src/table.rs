@@ -6,25 +6,36 @@
 
 use crate::bare::{Guard, Lock, prefetch};
 use crate::budget::Budget;
-use crate::shard::{Counts, Entry, Frame, Place, Prepared, SHARD_BITS, SHARDS, Shape, Shard};
+use crate::shard::{Counts, Entry, Frame, Passage, Place, Prepared, SHARD_BITS, SHARDS, Shape, Shard};
 use crate::slots::{LINE_BYTES, Slots};
 use crate::stats::{KeyStats, STRIDE};
 use foldhash::quality::SeedableRandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::{Arc, PoisonError, RwLock};
 use tidegate_core::all_or_nothing::{self, Intent, Ruling, Subject};
-use tidegate_core::{Decision, Micros, Rules};
+use tidegate_core::sketch::Sketch;
+use tidegate_core::{Decision, Limit, Micros, Rules};
 
 /// The states of one limiter's keys.
 #[derive(Debug)]
 pub struct Table {
-    shape: Shape,
+    /// The layout that shards should have, readable without a lock; they pass over under their own.
+    layout: AtomicU32,
+    current: RwLock<Arc<Current>>,
     hasher: SeedableRandomState,
     budget: Arc<Budget>,
     sketch_width: Arc<AtomicUsize>,
     disabled: AtomicBool,
     cells: Box<[Cell]>,
+}
+
+/// The rules in force, and how shards that are a generation behind get there.
+#[derive(Debug)]
+struct Current {
+    rules: Rules,
+    passage: Passage,
 }
 
 /// A shard with its lock, alone on its cache lines so that neighbours do not slow each other.
@@ -81,8 +92,8 @@ pub struct Listing {
 
 /// How many keys ahead a batch fetches entries: a miss takes about as long as a few decisions.
 const AHEAD: usize = 16;
-/// Memory of a table without entries.
-const EMPTY_BYTES: usize = SHARDS * (size_of::<Cell>() + Shard::EMPTY_BYTES);
+/// Memory of a table without entries, in bytes: what every limiter takes.
+pub const EMPTY_BYTES: usize = SHARDS * (size_of::<Cell>() + Shard::EMPTY_BYTES);
 const _: () = assert!(size_of::<Cell>() == 128, "a cell is two cache lines");
 /// How far a batch's clock reading may be behind its shard before it counts as a clock step.
 const BATCH_AGE_MAX: Micros = Micros::from_secs(1);
@@ -90,19 +101,76 @@ const BATCH_AGE_MAX: Micros = Micros::from_secs(1);
 impl Table {
     pub(crate) fn new(
         shape: Shape,
+        rules: &Rules,
         hasher: SeedableRandomState,
         budget: Arc<Budget>,
         sketch_width: Arc<AtomicUsize>,
     ) -> Table {
         let cells = std::iter::repeat_with(Cell::default).take(SHARDS).collect();
         budget.take(EMPTY_BYTES);
-        Table { shape, hasher, budget, sketch_width, disabled: AtomicBool::new(false), cells }
+        let passage = Passage { old: shape, new: shape, from: Vec::new() };
+        Table {
+            layout: AtomicU32::new(shape.layout(1)),
+            current: RwLock::new(Arc::new(Current { rules: rules.clone(), passage })),
+            hasher,
+            budget,
+            sketch_width,
+            disabled: AtomicBool::new(false),
+            cells,
+        }
     }
 
-    /// The layout of its entries.
+    /// What fixes the layout of its entries.
     #[must_use]
-    pub const fn shape(&self) -> &Shape {
-        &self.shape
+    pub fn shape(&self) -> Shape {
+        Shape::of_layout(self.layout.load(Acquire))
+    }
+
+    /// The rules in force.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        self.current().rules.clone()
+    }
+
+    /// Goes over to other rules, shard by shard, each under its lock: a decision meanwhile finds its
+    /// shard in the new layout or brings it there, so that none is lost. One call at a time.
+    pub(crate) fn adopt(&self, shape: Shape, rules: &Rules) {
+        let old = self.shape();
+        let from = followed(self.current().rules.limits(), rules.limits());
+        let in_place = from.iter().enumerate().all(|(index, origin)| *origin == Some(index));
+        let passage = Passage { old, new: shape, from };
+        let current = Arc::new(Current { rules: rules.clone(), passage });
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
+        if old == shape && in_place {
+            return;
+        }
+        let layout = shape.layout(Shape::next_generation(self.layout.load(Relaxed)));
+        self.layout.store(layout, Release);
+        for cell in &self.cells {
+            let mut shard = cell.lock();
+            self.catch_up(cell, &mut shard);
+        }
+    }
+
+    fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Brings a locked shard into the table's layout.
+    #[cold]
+    fn catch_up(&self, cell: &Cell, shard: &mut Shard) {
+        let layout = self.layout.load(Acquire);
+        if shard.layout == 0 {
+            shard.layout = layout;
+        } else if shard.layout != layout {
+            shard.pass_over(&self.current().passage, layout);
+            self.account(cell, shard);
+        }
+    }
+
+    /// Bytes that it would hold under another shape, about.
+    pub(crate) fn bytes_as(&self, shape: Shape) -> usize {
+        self.bytes() * shape.stride() / self.shape().stride()
     }
 
     /// True when the limiter was disabled.
@@ -128,7 +196,7 @@ impl Table {
         // The entry is on its way while the lock is taken and the clock is read.
         let hash = self.announce(key);
         let cell = self.cell(hash);
-        let mut shard = cell.lock();
+        let mut shard = self.locked(cell);
         let now = clock();
         self.decide_locked(cell, &mut shard, rules, hash, key, cost, intent, now)
     }
@@ -146,7 +214,7 @@ impl Table {
                 hashes[index % AHEAD] = self.announce(later);
             }
             let cell = self.cell(hash);
-            let mut shard = cell.lock();
+            let mut shard = self.locked(cell);
             let behind = shard.latest.saturating_sub(now);
             let now = if behind <= BATCH_AGE_MAX { now.max(shard.latest) } else { now };
             answers.push(self.decide_locked(cell, &mut shard, rules, hash, key, cost, Intent::Hit, now));
@@ -157,7 +225,7 @@ impl Table {
     #[inline]
     fn announce(&self, key: &[u8]) -> u64 {
         let hash = self.hash(key);
-        self.cell(hash).prefetch(hash, self.shape.stride());
+        self.cell(hash).prefetch(hash, self.shape().stride());
         hash
     }
 
@@ -174,11 +242,13 @@ impl Table {
         intent: Intent,
         now: Micros,
     ) -> Ruling {
+        let mut held = None;
+        let rules = self.in_force(rules, &mut held);
         let frame = self.frame(rules, now);
         if intent == Intent::Hit
             && let Some(ruling) = shard.hit_plain(&frame, hash, cost)
         {
-            if self.shape.stats {
+            if frame.shape.stats {
                 shard.note_stats(&frame, hash, &ruling);
                 self.account(cell, shard);
             }
@@ -209,7 +279,7 @@ impl Table {
     ) {
         shard.latest = frame.now;
         shard.count(ruling, all_allow, intent, prepared.place);
-        if self.shape.stats && intent == Intent::Hit && cost > 0 {
+        if frame.shape.stats && intent == Intent::Hit && cost > 0 {
             shard.note_stats(frame, hash, ruling);
         }
         match intent {
@@ -325,15 +395,27 @@ impl Table {
 
     /// Every entry of one shard, for a snapshot; the others go on meanwhile.
     pub(crate) fn export(&self, index: usize) -> Vec<Entry> {
-        self.cells[index].lock().export(&self.shape)
+        self.locked(&self.cells[index]).export(&self.shape())
     }
 
-    /// Takes an entry in.
-    pub(crate) fn import(&self, entry: Entry) {
-        let cell = self.cell(entry.hash);
-        let mut shard = cell.lock();
-        shard.import(&self.shape, entry);
-        self.account(cell, &mut shard);
+    /// Takes in entries of one shard.
+    pub(crate) fn import(&self, entries: Vec<Entry>) {
+        if let Some(first) = entries.first() {
+            let cell = self.cell(first.hash);
+            let mut shard = self.locked(cell);
+            shard.import(&self.shape(), entries);
+            self.account(cell, &mut shard);
+        }
+    }
+
+    /// One shard's sketches, and until when they matter.
+    pub(crate) fn export_sketches(&self, index: usize) -> (Micros, Vec<Sketch>) {
+        self.locked(&self.cells[index]).export_sketches()
+    }
+
+    /// Takes one shard's sketches in.
+    pub(crate) fn import_sketches(&self, index: usize, until: Micros, sketches: Vec<Sketch>) {
+        self.locked(&self.cells[index]).import_sketches(until, sketches);
     }
 
     /// The statistics of one shard's keys, for a snapshot.
@@ -343,9 +425,9 @@ impl Table {
 
     /// Takes a key's statistics in; a table that keeps none lets them go.
     pub(crate) fn import_stats(&self, words: &[u64; STRIDE]) {
-        if self.shape.stats {
+        if self.shape().stats {
             let cell = self.cell(words[0]);
-            let mut shard = cell.lock();
+            let mut shard = self.locked(cell);
             shard.import_stats(words);
             self.account(cell, &mut shard);
         }
@@ -369,21 +451,42 @@ impl Table {
         act: impl FnOnce(&mut Shard, &Frame<'_>) -> R,
     ) -> R {
         let cell = &self.cells[index];
-        let mut shard = cell.lock();
-        let result = act(&mut shard, &self.frame(rules, clock()));
+        let mut shard = self.locked(cell);
+        let mut held = None;
+        let result = act(&mut shard, &self.frame(self.in_force(rules, &mut held), clock()));
         self.account(cell, &mut shard);
         result
     }
 
+    /// Locks a shard, in the table's layout.
+    #[inline]
+    fn locked<'a>(&self, cell: &'a Cell) -> Guard<'a, Shard> {
+        let mut shard = cell.lock();
+        if shard.layout != self.layout.load(Acquire) {
+            self.catch_up(cell, &mut shard);
+        }
+        shard
+    }
+
+    /// The caller's rules; or, if they are from before the layout changed, those in force.
+    #[inline]
+    fn in_force<'a>(&self, rules: &'a Rules, held: &'a mut Option<Arc<Current>>) -> &'a Rules {
+        let shape = self.shape();
+        if rules.algorithm() == shape.algorithm && rules.limits().len() == shape.limits {
+            return rules;
+        }
+        &held.insert(self.current()).rules
+    }
+
+    #[inline]
     fn frame<'a>(&'a self, rules: &'a Rules, now: Micros) -> Frame<'a> {
-        debug_assert!(rules.algorithm() == self.shape.algorithm && rules.limits().len() == self.shape.limits);
         let sketch_width = self.sketch_width.load(Relaxed);
-        Frame { shape: &self.shape, rules, budget: &self.budget, sketch_width, now }
+        Frame { shape: self.shape(), rules, budget: &self.budget, sketch_width, now }
     }
 
     /// Never 0, which marks a vacant slot.
     #[inline]
-    fn hash(&self, key: &[u8]) -> u64 {
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(key);
         hasher.finish().max(1)
@@ -402,8 +505,29 @@ impl Drop for Table {
     }
 }
 
+/// For each new limit, the old one that it follows: the same count and period, else the same period,
+/// else the same position; none follows two.
+fn followed(old: &[Limit], new: &[Limit]) -> Vec<Option<usize>> {
+    let mut from: Vec<Option<usize>> = vec![None; new.len()];
+    let tests: [fn(&Limit, &Limit, bool) -> bool; 3] = [
+        |old, new, _| old.count() == new.count() && old.period() == new.period(),
+        |old, new, _| old.period() == new.period(),
+        |_, _, same_position| same_position,
+    ];
+    for test in tests {
+        for (index, limit) in new.iter().enumerate() {
+            if from[index].is_none() {
+                let free = |origin: &usize| !from.contains(&Some(*origin));
+                let fits = |origin: &usize| test(&old[*origin], limit, *origin == index);
+                from[index] = (0..old.len()).filter(free).find(fits);
+            }
+        }
+    }
+    from
+}
+
 #[inline]
-fn shard_of(hash: u64) -> usize {
+pub(crate) fn shard_of(hash: u64) -> usize {
     usize::try_from(hash >> (u64::BITS - SHARD_BITS)).unwrap_or(0)
 }
 
@@ -423,17 +547,21 @@ pub fn decide_all(
 
     let mut guards: Vec<(usize, Guard<'_, Shard>)> = Vec::with_capacity(parts.len());
     for index in order {
-        guards.push((index, parts[index].table.cell(hashes[index]).lock()));
+        let table = parts[index].table;
+        guards.push((index, table.locked(table.cell(hashes[index]))));
     }
     guards.sort_unstable_by_key(|(index, _)| *index);
     let now = clock();
+    let mut held: Vec<Option<Arc<Current>>> = parts.iter().map(|_| None).collect();
+    let rules: Vec<&Rules> =
+        parts.iter().zip(&mut held).map(|(part, held)| part.table.in_force(part.rules, held)).collect();
 
     let mut prepared: Vec<Prepared> = Vec::with_capacity(parts.len());
     for (part, (index, shard)) in parts.iter().zip(&mut guards) {
-        prepared.push(shard.prepare(&part.table.frame(part.rules, now), hashes[*index], part.key, cost, intent));
+        prepared.push(shard.prepare(&part.table.frame(rules[*index], now), hashes[*index], part.key, cost, intent));
     }
     let mut subjects: Vec<Subject<'_>> =
-        parts.iter().zip(&mut prepared).map(|(part, prepared)| subject(part.rules, prepared)).collect();
+        rules.iter().zip(&mut prepared).map(|(rules, prepared)| subject(rules, prepared)).collect();
     let verdicts: Vec<Vec<Decision>> = match explain {
         true => subjects.iter_mut().map(|subject| subject.decisions(now, cost)).collect(),
         false => Vec::new(),
@@ -457,7 +585,7 @@ pub fn decide_all(
     for (index, (mut prepared, part)) in prepared.into_iter().zip(parts).enumerate() {
         prepared.blocked_until = blocked[index];
         answers[index].sketched = prepared.place == Place::Sketched;
-        let frame = part.table.frame(part.rules, now);
+        let frame = part.table.frame(rules[index], now);
         let (cell, hash) = (part.table.cell(hashes[index]), hashes[index]);
         let shard = &mut guards[index].1;
         part.table.conclude(cell, shard, &frame, hash, part.key, cost, intent, prepared, &rulings[index], all_allow);

@@ -20,8 +20,8 @@ impl Full {
     fn new(algorithm: Algorithm, limits: &[&str], names: bool) -> Full {
         let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();
         let rules = Rules::new(algorithm, &limits).unwrap();
-        let store = Memory::new(MAX_BYTES, Some(1));
-        let table = store.table("full", Shape { algorithm, limits: limits.len(), names, stats: false });
+        let store = Memory::new(MAX_BYTES, Some([1, 2]));
+        let table = store.table("full", Shape { algorithm, limits: limits.len(), names, stats: false }, &rules);
         Full { store, table, rules, now: Micros::from_secs(1_000_000) }
     }
 
@@ -131,4 +131,54 @@ fn memory_comes_back_when_keys_are_idle() {
         assert_eq!(full.table.entries(), 0, "{algorithm:?}");
         assert!(full.store.bytes() <= empty + 64 * 1024, "{algorithm:?}: {} of {empty}", full.store.bytes());
     }
+}
+
+#[test]
+fn m2_blocking_a_sketched_key_does_not_lift_its_limit() {
+    let mut full = Full::new(Algorithm::FixedWindow, &["3 per hour"], false);
+    full.flood(26_000);
+    let keys: Vec<u32> = (100_000..101_000).collect();
+    let mut admitted: HashMap<u32, usize> = HashMap::new();
+    for key in &keys {
+        *admitted.entry(*key).or_default() += (0..5).filter(|_| full.hit(*key)).count();
+    }
+    for key in &keys {
+        let name = format!("a key of some length {key}");
+        let _ = full.table.block(&full.rules, name.as_bytes(), Micros::from_millis(1), || full.now);
+    }
+    full.wait(1);
+    for key in &keys {
+        *admitted.entry(*key).or_default() += (0..5).filter(|_| full.hit(*key)).count();
+    }
+    assert!(admitted.values().any(|count| *count > 0));
+    assert!(admitted.values().all(|count| *count <= 3), "{:?}", admitted.values().max());
+}
+
+#[test]
+fn m2_a_peek_in_a_full_table_says_what_a_hit_would() {
+    let full = Full::new(Algorithm::TokenBucket, &["3 per hour burst 10"], false);
+    full.flood(40_000);
+    for key in 100_000..101_000 {
+        let key = format!("key {key}");
+        let ask = |intent| full.table.decide(&full.rules, key.as_bytes(), 5, intent, || full.now).is_allowed();
+        assert_eq!(ask(Intent::Peek), ask(Intent::Hit), "{key}");
+    }
+}
+
+#[test]
+fn m2_a_restart_does_not_lift_the_limits_of_sketched_keys() {
+    let files = tempfile::tempdir().unwrap();
+    let directory = tidegate_store::Directory::open(files.path()).unwrap();
+    let mut full = Full::new(Algorithm::SlidingLog, &["30 per hour"], false);
+    full.flood(20_000);
+    let keys: Vec<u32> = (100_000..100_200).collect();
+    let hits = |full: &Full| keys.iter().map(|key| (0..40).filter(|_| full.hit(*key)).count()).collect::<Vec<_>>();
+    let before = hits(&full);
+    assert!(before.iter().any(|count| *count > 0) && full.table.counts().sketched_allowed > 0);
+    directory.save(&full.store, full.now).unwrap();
+    full.store = directory.load(MAX_BYTES).unwrap().unwrap().0;
+    full.table = full.store.table("full", full.table.shape(), &full.rules);
+    let after = hits(&full);
+    let worst = before.iter().zip(after).map(|(before, after)| before + after).max().unwrap();
+    assert!(worst <= 30, "{worst}");
 }

@@ -75,6 +75,9 @@ fn run_with(algorithm: Algorithm, limits: usize, seed: u64, steps: u64) {
 struct World {
     random: Random,
     algorithm: Algorithm,
+    /// Those that the table was made with. Changed limits are told with each call, so that each stays in
+    /// its place; how a table goes over to other rules has tests of its own.
+    first_rules: Rules,
     rules: Rules,
     store: Memory,
     directory: Directory,
@@ -91,8 +94,10 @@ impl World {
     fn new(algorithm: Algorithm, limits: usize, seed: u64) -> World {
         let mut random = Random(seed);
         let files = tempfile::tempdir().unwrap();
+        let rules = random_rules(&mut random, algorithm, limits);
         World {
-            rules: random_rules(&mut random, algorithm, limits),
+            first_rules: rules.clone(),
+            rules,
             random,
             algorithm,
             store: Memory::new(1 << 26, None),
@@ -107,8 +112,9 @@ impl World {
     }
 
     fn table(&self) -> std::sync::Arc<Table> {
-        let limits = self.rules.limits().len();
-        self.store.table("model", Shape { algorithm: self.algorithm, limits, names: true, stats: true })
+        let limits = self.first_rules.limits().len();
+        let shape = Shape { algorithm: self.algorithm, limits, names: true, stats: true };
+        self.store.table("model", shape, &self.first_rules)
     }
 
     fn step(&mut self) -> Result<(), String> {

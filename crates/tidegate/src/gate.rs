@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::{Micros, Verdict, check_key};
-use tidegate_store::{Directory, Memory, Part, PartAnswer, Shape, Table, decide_all};
+use tidegate_store::{Directory, Memory, Part, PartAnswer, Table, decide_all};
 
 /// A rate limiter. Clones share one state.
 ///
@@ -56,11 +56,19 @@ struct Live {
 
 /// One limiter of the policy in force: a handle that spares the look-up by name.
 ///
-/// It keeps the limits of the policy that it was taken from; take a new one after a reload.
+/// It keeps the limits of the policy that it was taken from, as long as there are as many and they are
+/// counted the same way; take a new one after a reload.
 #[derive(Clone, Debug)]
 pub struct Limiter {
     spec: Arc<LimiterSpec>,
     table: Arc<Table>,
+}
+
+/// What a new policy did to the states.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reloaded {
+    /// Limiters whose algorithm changed, so that their counts started afresh.
+    pub afresh: Vec<String>,
 }
 
 /// Idle entries are looked for in one of this many parts of the tables at a time.
@@ -132,12 +140,17 @@ impl Gate {
     ///
     /// # Errors
     /// As [`Gate::decide`], for the first bad key; nothing is charged then.
-    pub fn hit_many(&self, limiter: &str, keys: &[&[u8]], cost: u32) -> Result<Vec<Ruling>, AskError> {
+    pub fn hit_many(&self, limiter: &str, keys: &[&[u8]], cost: u32) -> Result<Vec<Answer>, AskError> {
         let live = self.0.live.load();
         let limiter = live.limiter(limiter)?;
-        let mut answers = Vec::new();
-        self.hit_many_on(limiter, keys, cost, &mut answers)?;
-        Ok(answers)
+        let at = self.now();
+        if !limiter.is_heeded() {
+            keys.iter().try_for_each(|key| check_key(key))?;
+            return Ok(keys.iter().map(|_| unasked(Some(limiter), at)).collect());
+        }
+        let mut rulings = Vec::new();
+        self.hit_many_on(limiter, keys, cost, &mut rulings)?;
+        Ok(rulings.iter().map(|ruling| answered(limiter, ruling, at)).collect())
     }
 
     /// A handle to one limiter, which spares the look-up by name; see [`Gate::hit_on`].
@@ -148,7 +161,8 @@ impl Gate {
         self.0.live.load().limiter(name).cloned()
     }
 
-    /// A hit through a handle: the shortest way to a decision. A disabled limiter is not heeded here.
+    /// A hit through a handle: the shortest way to a decision. It does not look at the disabled flag,
+    /// so that a disabled limiter goes on limiting here; see [`Limiter::is_enabled`].
     ///
     /// # Errors
     /// When the key is empty or too long.
@@ -158,7 +172,7 @@ impl Gate {
         Ok(limiter.table.decide(&limiter.spec.rules, key, cost, Intent::Hit, || self.now()))
     }
 
-    /// Many hits through a handle; the answers are appended in the order of the keys.
+    /// Many hits through a handle, as with [`Gate::hit_on`]; the answers are appended in the order of the keys.
     ///
     /// # Errors
     /// When a key is empty or too long; nothing is charged then.
@@ -174,10 +188,28 @@ impl Gate {
         Ok(())
     }
 
-    /// Replaces the policy. States are kept by limiter name; changed limits apply from the next call.
-    pub fn reload(&self, policy: &Policy) {
-        self.0.live.store(Arc::new(Live::new(&self.0.store, policy)));
+    /// Replaces the policy. Changed limits apply from the next call. States are kept by limiter name;
+    /// each new limit goes on with those of the old one of the same count and period, else of the same
+    /// period, else of the same position. A limiter with another algorithm starts afresh, blocks aside.
+    ///
+    /// # Errors
+    /// When the tables would not fit the budget; the old policy then stays in force.
+    pub fn reload(&self, policy: &Policy) -> Result<Reloaded, OpenError> {
+        let store = &self.0.store;
+        let shapes: Vec<_> = policy.limiters().iter().map(|spec| (spec.name.as_str(), spec.shape())).collect();
+        let (bytes, max_bytes) = (store.bytes_as(&shapes), store.max_bytes());
+        if bytes > max_bytes {
+            return Err(OpenError::TooSmall { bytes, max_bytes });
+        }
+        let before = self.0.live.load_full();
+        let afresh = |spec: &&Arc<LimiterSpec>| {
+            let old = before.limiter(&spec.name);
+            old.is_ok_and(|old| old.spec.rules.algorithm() != spec.rules.algorithm())
+        };
+        let afresh = policy.limiters().iter().filter(afresh).map(|spec| spec.name.clone()).collect();
+        self.0.live.store(Arc::new(Live::new(store, policy)));
         self.forget_others(policy);
+        Ok(Reloaded { afresh })
     }
 
     /// Drops the tables of limiters that the policy does not have.
@@ -297,6 +329,12 @@ impl Limiter {
         &self.spec
     }
 
+    /// False when it was disabled.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        !self.table.is_disabled()
+    }
+
     fn is_heeded(&self) -> bool {
         !(self.spec.honour_disable && self.table.is_disabled())
     }
@@ -306,13 +344,8 @@ impl Live {
     fn new(store: &Memory, policy: &Policy) -> Live {
         let mut live = Live { limiters: Vec::new(), by_name: HashMap::new(), by_domain: HashMap::new() };
         for (index, spec) in policy.limiters().iter().enumerate() {
-            let shape = Shape {
-                algorithm: spec.rules.algorithm(),
-                limits: spec.rules.limits().len(),
-                names: spec.names,
-                stats: spec.stats,
-            };
-            live.limiters.push(Limiter { spec: Arc::clone(spec), table: store.table(&spec.name, shape) });
+            let table = store.table(&spec.name, spec.shape(), &spec.rules);
+            live.limiters.push(Limiter { spec: Arc::clone(spec), table });
             live.by_name.insert(spec.name.clone(), index);
             if !spec.by.is_empty() {
                 live.by_domain.entry(spec.domain.clone()).or_default().push(index);

@@ -14,11 +14,11 @@ mod policy;
 
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use clock::{Clock, ManualClock, ProcessClock};
-pub use gate::{Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Settings, Usage};
+pub use gate::{Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloaded, Settings, Usage};
 pub use headers::RateLimitHeaders;
 pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, Policy, PolicyError, PolicyProblem};
 pub use tidegate_core::all_or_nothing::{Intent, Ruling};
 pub use tidegate_core::{
     Algorithm, Decision, KEY_LEN_MAX, KeyError, LIMITS_MAX, Limit, LimitError, Micros, Rules, RulesError, Verdict, text,
 };
-pub use tidegate_store::{Counts, KeyStats, SnapshotError, Which};
+pub use tidegate_store::{Counts, EMPTY_TABLE_BYTES, KeyStats, SnapshotError, Which};

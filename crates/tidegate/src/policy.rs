@@ -4,6 +4,7 @@
 
 use std::{fmt, sync::Arc};
 use tidegate_core::{KEY_LEN_MAX, Rules};
+use tidegate_store::Shape;
 
 /// One limiter of a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,6 +65,12 @@ impl LimiterSpec {
         }
     }
 
+    /// What fixes the layout of its table.
+    pub(crate) fn shape(&self) -> Shape {
+        let (algorithm, limits) = (self.rules.algorithm(), self.rules.limits().len());
+        Shape { algorithm, limits, names: self.names, stats: self.stats }
+    }
+
     /// The key that these attributes make, or `None` when one is missing.
     ///
     /// One attribute is its value. Several are `name=value` joined by commas, with commas and
@@ -120,6 +127,11 @@ impl Policy {
             if limiters[..index].iter().any(|other| other.name == limiter.name) {
                 return fail(PolicyProblem::Twice(limiter.name.clone()));
             }
+            let second =
+                |other: &LimiterSpec| (1..other.rules.limits().len()).any(|i| other.policy_name(i) == limiter.name);
+            if let Some(other) = limiters.iter().find(|other| second(other)) {
+                return fail(PolicyProblem::PolicyName { name: limiter.name.clone(), of: other.name.clone() });
+            }
             if let Some(twice) = limiter.by.iter().enumerate().find(|(i, name)| limiter.by[..*i].contains(name)) {
                 return fail(PolicyProblem::AttributeTwice(twice.1.clone()));
             }
@@ -161,6 +173,13 @@ pub enum PolicyProblem {
     Name(String),
     /// Another limiter has the name.
     Twice(String),
+    /// Another limiter's second, third… limit has the name in RateLimit headers.
+    PolicyName {
+        /// The name.
+        name: String,
+        /// The other limiter.
+        of: String,
+    },
     /// `by` names an attribute twice.
     AttributeTwice(String),
     /// A domain without `by` would never be met.
@@ -181,6 +200,9 @@ impl fmt::Display for PolicyError {
                 name.escape_debug()
             ),
             PolicyProblem::Twice(name) => write!(f, "a second limiter is named \"{name}\"; names must differ"),
+            PolicyProblem::PolicyName { name, of } => {
+                write!(f, "in RateLimit headers \"{name}\" is a limit of limiter \"{of}\"; choose another name")
+            }
             PolicyProblem::AttributeTwice(name) => write!(f, "\"by\" names \"{name}\" twice; once is enough"),
             PolicyProblem::DomainWithoutBy(domain) => write!(
                 f,
@@ -214,6 +236,8 @@ mod tests {
         check(vec![spec("a b")], 0, "the name \"a b\"");
         check(vec![spec("a"), spec("b"), spec("a")], 2, "named \"a\"");
         check(vec![spec("a").by(None, &["ip", "ip"])], 0, "\"ip\" twice");
+        let two = Rules::new(Algorithm::TokenBucket, &["1 per day".parse().unwrap(); 2]).unwrap();
+        check(vec![LimiterSpec::new("a", two), spec("a-2")], 1, "\"a-2\" is a limit of limiter \"a\"");
         check(vec![spec("a").by(Some("login"), &[])], 0, "no effect without \"by\"");
         check((0..1001).map(|i| spec(&format!("l{i}"))).collect(), 1000, "1001 limiters");
     }

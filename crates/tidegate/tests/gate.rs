@@ -110,6 +110,7 @@ fn a_disabled_limiter_allows_and_counts_nothing() {
         assert_eq!((answer.allowed, answer.reason, answer.limit), (true, Reason::Disabled, None));
         assert_eq!(answer.limiter.unwrap().name, "api");
     }
+    assert!(gate.hit_many("api", &[&b"k"[..]; 3], 1).unwrap().iter().all(|answer| answer.reason == Reason::Disabled));
     assert!(gate.hit("stubborn", "k").unwrap().allowed);
     assert!(!gate.hit("stubborn", "k").unwrap().allowed, "honour_disable = false keeps limiting");
     gate.set_enabled("api", true).unwrap();
@@ -185,15 +186,30 @@ fn a_reload_keeps_states_and_applies_at_once() {
     let _ = gate.decide(&Request::hit("api", b"k").cost(4)).unwrap();
     gate.block("api", b"bad", Micros::from_secs(60)).unwrap();
     gate.set_enabled("api", true).unwrap();
-    gate.reload(&one(&["9 per minute"]));
+    gate.reload(&one(&["9 per minute"])).unwrap();
     assert_eq!(gate.peek("api", "k").unwrap().remaining, Some(5));
-    gate.reload(&one(&["3 per minute"]));
+    gate.reload(&one(&["3 per minute"])).unwrap();
     assert!(!gate.hit("api", "k").unwrap().allowed);
-    gate.reload(&one(&["9 per minute", "2 per second"]));
+    gate.reload(&one(&["9 per minute", "2 per second"])).unwrap();
     assert_eq!(gate.hit("api", "k").unwrap().remaining, Some(1), "a second limit starts fresh, the first goes on");
     assert_eq!(gate.hit("api", "bad").unwrap().reason, Reason::Blocked);
-    gate.reload(&Policy::default());
+    gate.reload(&Policy::default()).unwrap();
     assert!(matches!(gate.hit("api", "k"), Err(AskError::UnknownLimiter { .. })));
+}
+
+#[test]
+fn a_reload_that_does_not_fit_changes_nothing() {
+    let policy = |n: usize| {
+        Policy::new((0..n).map(|i| spec(&format!("l{i}"), Algorithm::FixedWindow, &["1 per day"])).collect())
+    };
+    let settings = Settings { path: None, max_memory: 1 << 20 };
+    let gate = Gate::open(policy(1).unwrap(), &settings, Clock::manual(Micros::ZERO)).unwrap();
+    assert!(gate.hit("l0", "k").unwrap().allowed);
+    let error = gate.reload(&policy(500).unwrap()).unwrap_err().to_string();
+    assert!(error.contains("more than max_memory = 1.0 MiB"), "{error}");
+    assert!(!gate.hit("l0", "k").unwrap().allowed);
+    let other = Policy::new(vec![spec("l0", Algorithm::SlidingLog, &["1 per day"])]).unwrap();
+    assert_eq!(gate.reload(&other).unwrap().afresh, ["l0"]);
 }
 
 #[test]

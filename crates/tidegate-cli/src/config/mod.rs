@@ -26,7 +26,7 @@ use section::{Known, Section};
 use source::Source;
 use std::io::Read as _;
 use std::path::Path;
-use tidegate::Policy;
+use tidegate::{EMPTY_TABLE_BYTES, Policy};
 use tree::{Entry, Table, Value};
 
 /// What a file says.
@@ -116,7 +116,24 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
             other => problems.push(Problem { place: Some(entry.name_place), message: stranger(other) }),
         }
     }
+    if let Some(message) = too_small(&config) {
+        let place = root.entries.iter().find(|entry| entry.name == "store").map(|entry| entry.name_place);
+        problems.push(Problem { place, message });
+    }
     config
+}
+
+/// Every limiter takes some memory before it has a key.
+fn too_small(config: &Config) -> Option<String> {
+    let (limiters, max) = (config.policy.limiters().len(), config.store.max_memory);
+    let needed = limiters * EMPTY_TABLE_BYTES;
+    (needed > max).then(|| {
+        format!(
+            "[store] max_memory: {limiters} limiters take {} before they have a key, more than {}; raise it, or have fewer limiters",
+            size::show(needed as u64),
+            size::show(max as u64)
+        )
+    })
 }
 
 fn open<'a>(entry: &'a Entry, title: &str, known: &Known, problems: &'a mut Vec<Problem>) -> Option<Section<'a>> {

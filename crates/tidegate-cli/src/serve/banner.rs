@@ -28,15 +28,17 @@ fn text(http: SocketAddr, file: Option<&Path>, config: &Config) -> String {
 }
 
 fn to_try(http: SocketAddr) -> String {
+    // As it was called: after `cargo run` it is not on the path.
+    let tidegate = std::env::args().next().unwrap_or_else(|| "tidegate".to_owned());
     let server = if Some(http) == Doors::default().http { String::new() } else { format!(" --server http://{http}") };
     format!(
         "Three things to try:\n\n\
-         \x20 # the sixth within a minute is denied\n\
+         \x20 # the sixth in a row is denied\n\
          \x20 curl -i http://{http}/v1/hit -d '{{\"limiter\":\"api\",\"key\":\"u1\"}}'\n\n\
          \x20 # a user and an address: both must allow, and both are charged or neither\n\
          \x20 curl -i 'http://{http}/v1/allowed?user=u1&ip=192.0.2.1'\n\n\
          \x20 # what there is, and what it did\n\
-         \x20 tidegate limiters{server}\n\n\
-         Then write a policy of your own, and start with: tidegate serve --config tidegate.toml"
+         \x20 {tidegate} limiters{server}\n\n\
+         Then write a policy of your own, and start with: {tidegate} serve --config tidegate.toml"
     )
 }

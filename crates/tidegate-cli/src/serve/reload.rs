@@ -30,12 +30,20 @@ impl Reloader {
     pub(super) async fn reload(&mut self, gate: &Gate, running: &Config) {
         self.seen = self.look();
         let file = self.file.clone();
-        let read = tokio::task::spawn_blocking(move || config::load(&file, config::from_environment())).await;
-        match read {
-            Ok(Ok(config)) => {
-                gate.reload(&config.policy);
+        let gate = gate.clone();
+        // Both are blocking: a file, and tables that go over to another layout.
+        let read = tokio::task::spawn_blocking(move || {
+            let config = config::load(&file, config::from_environment()).map_err(|problems| problems.to_string())?;
+            let reloaded = gate.reload(&config.policy).map_err(|error| format!("error: {error}"))?;
+            Ok::<_, String>((config, reloaded))
+        });
+        match read.await {
+            Ok(Ok((config, reloaded))) => {
                 let limiters = human::plural(config.policy.limiters().len() as u64, "limiter");
                 info!("reloaded {}: {limiters}, counters kept", self.file.display());
+                for limiter in reloaded.afresh {
+                    warn!("limiter {limiter} has another algorithm: its counters start afresh, its blocks are kept");
+                }
                 for setting in needing_restart(running, &config) {
                     warn!("{setting} has changed; it takes effect at the next start");
                 }

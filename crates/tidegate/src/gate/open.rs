@@ -51,8 +51,8 @@ impl fmt::Display for OpenError {
             OpenError::Snapshot(error) => error.fmt(f),
             OpenError::TooSmall { bytes, max_bytes } => write!(
                 f,
-                "the limiters and what was saved of their keys need {:.1} MiB, more than max_memory = {:.1} MiB; raise it, \
-                 or move the snapshot away to start with empty counters",
+                "the limiters and their keys need {:.1} MiB, more than max_memory = {:.1} MiB; raise it, or have fewer limiters \
+                 (if saved keys are in the way: move the snapshot away, and counters start empty)",
                 mib(*bytes),
                 mib(*max_bytes)
             ),
