@@ -6,7 +6,8 @@
 mod open;
 mod operate;
 
-pub use open::{OpenError, Settings};
+use open::SaveCounters;
+pub use open::{OpenError, Saves, Settings};
 pub use operate::{Cursor, LimiterInfo, Page, Usage};
 
 use crate::{Answer, AskError, Clock, Explained, LimiterSpec, Policy, Reason, Request, Target};
@@ -42,6 +43,7 @@ struct Inner {
     live: ArcSwap<Live>,
     /// Where state is kept over restarts; locked while it is being written.
     directory: Option<Mutex<Directory>>,
+    saves: SaveCounters,
     tend_turn: AtomicUsize,
 }
 
@@ -90,7 +92,14 @@ impl Gate {
     fn on(store: Memory, policy: &Policy, clock: Clock, directory: Option<Directory>) -> Gate {
         let live = ArcSwap::from_pointee(Live::new(&store, policy));
         let directory = directory.map(Mutex::new);
-        Gate(Arc::new(Inner { store, clock, live, directory, tend_turn: AtomicUsize::new(0) }))
+        Gate(Arc::new(Inner {
+            store,
+            clock,
+            live,
+            directory,
+            saves: SaveCounters::default(),
+            tend_turn: AtomicUsize::new(0),
+        }))
     }
 
     /// May this happen now? Microseconds; no I/O.

@@ -14,7 +14,7 @@ mod policy;
 
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use clock::{Clock, ManualClock, ProcessClock};
-pub use gate::{Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloaded, Settings, Usage};
+pub use gate::{Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloaded, Saves, Settings, Usage};
 pub use headers::RateLimitHeaders;
 pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, Policy, PolicyError, PolicyProblem};
 pub use tidegate_core::all_or_nothing::{Intent, Ruling};

@@ -23,7 +23,7 @@ use tidegate_doors::http::{self, HttpSettings};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 /// Serves decisions.
 #[derive(clap::Args, Debug)]
@@ -114,7 +114,7 @@ async fn http_door(
     gate: Gate,
     stopped: watch::Receiver<bool>,
 ) -> Result<(), String> {
-    let served = http::serve(listener, gate, HttpSettings::default(), told_to_stop(stopped)).await;
+    let served = http::serve(listener, gate, http_settings(), told_to_stop(stopped)).await;
     served.map_err(|error| format!("error: the HTTP door at {address} failed: {error}; start again"))
 }
 
@@ -150,4 +150,26 @@ async fn wind_up(mut tasks: JoinSet<Result<(), String>>, gate: Gate, config: &Co
         }
         Err(error) => Err(format!("error: state is not saved: {error}")),
     }
+}
+
+/// As many connections as the door takes, but not all the files that the process may open: a snapshot
+/// must find one, too.
+fn http_settings() -> HttpSettings {
+    const OTHER_FILES: usize = 64;
+    let default = HttpSettings::default();
+    let room = open_files_max().map_or(default.max_connections, |files| files.saturating_sub(OTHER_FILES).max(16));
+    if room < default.max_connections {
+        warn!(
+            "{room} connections at most, as this process may open {} files; raise ulimit -n for more",
+            room + OTHER_FILES
+        );
+    }
+    HttpSettings { max_connections: room.min(default.max_connections), ..default }
+}
+
+/// The soft limit of open files, where the system tells it.
+fn open_files_max() -> Option<usize> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
 }

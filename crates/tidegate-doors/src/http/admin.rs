@@ -9,19 +9,33 @@ use super::server::WhoMayChange;
 use http::header::{FORWARDED, HOST, HeaderMap, ORIGIN, VIA};
 use std::net::{IpAddr, SocketAddr};
 
-pub(crate) fn check(who: WhoMayChange, peer: SocketAddr, headers: &HeaderMap) -> Result<(), Problem> {
+/// A web page must not spend its visitor's quota, nor look at keys: nothing of the API answers to a page
+/// of another host.
+pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
     let host = headers.get(HOST).map_or(&b""[..], |host| host.as_bytes());
-    if let Some(origin) = headers.get(ORIGIN)
-        && !is_same_host(origin.as_bytes(), host)
-    {
-        let detail = "the request comes from a web page of another host; send it without an Origin";
-        return Err(Problem::new(403, "cross_origin", detail).field("Origin"));
+    match headers.get(ORIGIN) {
+        Some(origin) if !is_same_host(origin.as_bytes(), host) => {
+            let detail = "the request comes from a web page of another host; send it without an Origin";
+            Err(Problem::new(403, "cross_origin", detail).field("Origin"))
+        }
+        _ => Ok(()),
     }
+}
+
+pub(crate) fn check(who: WhoMayChange, peer: SocketAddr, headers: &HeaderMap) -> Result<(), Problem> {
+    check_origin(headers)?;
     if who == WhoMayChange::Anyone {
         return Ok(());
     }
-    let passed_on =
-        headers.contains_key("x-forwarded-for") || headers.contains_key(FORWARDED) || headers.contains_key(VIA);
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = hosts.next().map_or(&b""[..], |host| host.as_bytes());
+    if hosts.next().is_some() {
+        return Err(Problem::new(403, "not_loopback", "the request has two Host fields; send one").field("Host"));
+    }
+    let passed_on = headers.contains_key("x-forwarded-for")
+        || headers.contains_key("x-real-ip")
+        || headers.contains_key(FORWARDED)
+        || headers.contains_key(VIA);
     if !peer.ip().to_canonical().is_loopback() || passed_on {
         let detail =
             "what changes things answers only to this machine; ask from there, over loopback and without a proxy";
@@ -58,7 +72,7 @@ mod tests {
     fn check_case(who: WhoMayChange, peer: &str, headers: &[(&'static str, &str)], allowed: bool) {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            map.insert(*name, value.parse().unwrap());
+            map.append(*name, value.parse().unwrap());
         }
         let outcome = check(who, format!("{peer}:9").parse().unwrap(), &map);
         assert_eq!(outcome.is_ok(), allowed, "{peer} {headers:?}: {outcome:?}");
@@ -74,8 +88,10 @@ mod tests {
         check_case(Loopback, "192.0.2.1", &[("host", "localhost")], false);
         check_case(Loopback, "[2001:db8::1]", &[], false);
         check_case(Loopback, "127.0.0.1", &[("x-forwarded-for", "6.6.6.6")], false);
+        check_case(Loopback, "127.0.0.1", &[("x-real-ip", "6.6.6.6")], false);
         check_case(Loopback, "127.0.0.1", &[("forwarded", "for=6.6.6.6")], false);
         check_case(Loopback, "127.0.0.1", &[("via", "1.1 proxy")], false);
+        check_case(Loopback, "127.0.0.1", &[("host", "localhost"), ("host", "evil.example")], false);
         check_case(Anyone, "192.0.2.1", &[("host", "gate.example"), ("via", "1.1 proxy")], true);
     }
 

@@ -31,6 +31,9 @@ async fn route(connection: &Connection, parts: &Parts, found: &Found<'_>, body: 
     let Found::Route { index, limiter, key } = *found else {
         return Err(nowhere(parts, found));
     };
+    if ROUTES[index].template.starts_with("/v1/") {
+        admin::check_origin(&parts.headers)?;
+    }
     let door = &*connection.door;
     let query = parts.uri.query();
     let body = body::read(&parts.headers, body, door.settings.body_timeout);

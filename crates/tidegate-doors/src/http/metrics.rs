@@ -109,6 +109,13 @@ fn push_table(text: &mut String, door: &Door) {
         head(text, name, "gauge", help);
         line!(text, "{name} {value}");
     }
+    let saves = door.gate.saves();
+    let name = "tidegate_snapshots_total";
+    head(text, name, "counter", "Snapshots by outcome; failed ones leave the one before in place.");
+    line!(text, "{name}{{outcome=\"done\"}} {}\n{name}{{outcome=\"failed\"}} {}", saves.done, saves.failed);
+    let name = "tidegate_snapshot_timestamp_seconds";
+    head(text, name, "gauge", "When the last snapshot was written; 0: none was.");
+    line!(text, "{name} {}", seconds(saves.last_at.get()));
 }
 
 /// The routes that were asked, with their labels.

@@ -5,6 +5,8 @@ use crate::{Clock, Policy};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tidegate_core::Micros;
 use tidegate_store::{Directory, Memory, SnapshotError};
 
 /// What a gate needs besides its policy.
@@ -65,7 +67,44 @@ fn mib(bytes: usize) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
+/// How saving went since start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Saves {
+    /// Snapshots that were written.
+    pub done: u64,
+    /// Those that could not be.
+    pub failed: u64,
+    /// When the last one was written; the epoch: none was.
+    pub last_at: Micros,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct SaveCounters {
+    done: AtomicU64,
+    failed: AtomicU64,
+    last_at_us: AtomicU64,
+}
+
+impl SaveCounters {
+    fn note(&self, done: bool, at: Micros) {
+        if done {
+            self.done.fetch_add(1, Relaxed);
+            self.last_at_us.store(at.get(), Relaxed);
+        } else {
+            self.failed.fetch_add(1, Relaxed);
+        }
+    }
+}
+
 impl Gate {
+    /// How saving went.
+    #[must_use]
+    pub fn saves(&self) -> Saves {
+        let SaveCounters { done, failed, last_at_us } = &self.0.saves;
+        let last_at = Micros::saturating(last_at_us.load(Relaxed));
+        Saves { done: done.load(Relaxed), failed: failed.load(Relaxed), last_at }
+    }
+
     /// A gate with settings of your own. With a path, it goes on from what was saved there.
     ///
     /// # Errors
@@ -101,7 +140,10 @@ impl Gate {
         match &self.0.directory {
             Some(directory) => {
                 let directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
-                directory.save(&self.0.store, self.now())
+                let at = self.now();
+                let outcome = directory.save(&self.0.store, at);
+                self.0.saves.note(outcome.is_ok(), at);
+                outcome
             }
             None => Ok(()),
         }
