@@ -311,6 +311,12 @@ impl Gate {
         Ok(())
     }
 
+    /// The same for a door that has read the clock for a batch, and whose protocol bounds its keys
+    /// itself: they may be empty, and up to 1000 bytes long.
+    pub fn hit_many_at(&self, limiter: &Limiter, keys: &[&[u8]], cost: u32, now: Micros, answers: &mut Vec<Ruling>) {
+        limiter.table.hit_many(&limiter.spec.rules, keys, cost, now, answers);
+    }
+
     /// All limiters, in definition order.
     #[must_use]
     pub fn limiters(&self) -> Vec<LimiterInfo> {
@@ -537,8 +543,20 @@ impl Limiter {
         &self.spec
     }
 
-    fn is_heeded(&self) -> bool {
+    /// False while it is disabled: then it allows everything and counts nothing.
+    #[must_use]
+    pub fn is_heeded(&self) -> bool {
         !(self.spec.honour_disable && self.table.is_disabled())
+    }
+
+    /// A ruling of its own as an answer.
+    pub fn answer(&self, ruling: &Ruling, at: Micros) -> Answer {
+        answered(self, ruling, at)
+    }
+
+    /// What it answers while it is disabled.
+    pub fn disabled_answer(&self, at: Micros) -> Answer {
+        unasked(Some(self), at)
     }
 
     fn info(&self) -> LimiterInfo {
