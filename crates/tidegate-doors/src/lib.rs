@@ -3,3 +3,4 @@
 //! Sockets and tasks live here. No door decides anything, and none knows how the engine counts.
 
 pub mod http;
+pub mod udp;

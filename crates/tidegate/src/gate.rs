@@ -171,7 +171,7 @@ impl Gate {
     }
 
     /// A hit through a handle: the shortest way to a decision. It does not look at the disabled flag,
-    /// so that a disabled limiter goes on limiting here; see [`Limiter::is_enabled`].
+    /// so that a disabled limiter goes on limiting here; see [`Limiter::is_heeded`].
     ///
     /// # Errors
     /// When the key is empty or too long.
@@ -195,6 +195,12 @@ impl Gate {
         keys.iter().try_for_each(|key| check_key(key))?;
         limiter.table.hit_many(&limiter.spec.rules, keys, cost, self.now(), answers);
         Ok(())
+    }
+
+    /// The same for a door that has read the clock for a batch, and whose protocol bounds its keys
+    /// itself: they may be empty, and up to 1000 bytes long.
+    pub fn hit_many_at(&self, limiter: &Limiter, keys: &[&[u8]], cost: u32, now: Micros, answers: &mut Vec<Ruling>) {
+        limiter.table.hit_many(&limiter.spec.rules, keys, cost, now, answers);
     }
 
     /// Replaces the policy. Changed limits apply from the next call. States are kept by limiter name;
@@ -338,14 +344,20 @@ impl Limiter {
         &self.spec
     }
 
-    /// False when it was disabled.
+    /// False while it is disabled: then it allows everything and counts nothing.
     #[must_use]
-    pub fn is_enabled(&self) -> bool {
-        !self.table.is_disabled()
+    pub fn is_heeded(&self) -> bool {
+        !(self.spec.honour_disable && self.table.is_disabled())
     }
 
-    fn is_heeded(&self) -> bool {
-        !(self.spec.honour_disable && self.table.is_disabled())
+    /// A ruling of its own as an answer.
+    pub fn answer(&self, ruling: &Ruling, at: Micros) -> Answer {
+        answered(self, ruling, at)
+    }
+
+    /// What it answers while it is disabled.
+    pub fn disabled_answer(&self, at: Micros) -> Answer {
+        unasked(Some(self), at)
     }
 }
 

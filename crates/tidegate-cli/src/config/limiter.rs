@@ -53,7 +53,8 @@ pub(super) fn read(node: &Node, sources: &[Source], problems: &mut Vec<Problem>)
     })
 }
 
-fn tables(node: &Node) -> Option<Vec<(&Table, Place)>> {
+/// The tables of an array of tables, with their places; `None`: it is something else.
+pub(super) fn tables(node: &Node) -> Option<Vec<(&Table, Place)>> {
     let Value::Array(array) = &node.value else { return None };
     let table = |node| match node {
         &Node { place, value: Value::Table(ref table) } => Some((table, place)),

@@ -15,6 +15,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod udp;
 
 pub(crate) use doors::Doors;
 pub(crate) use overrides::from_environment;
@@ -27,6 +28,7 @@ use source::Source;
 use std::io::Read as _;
 use std::path::Path;
 use tidegate::{EMPTY_TABLE_BYTES, Policy};
+use tidegate_doors::udp::Routing;
 use tree::{Entry, Table, Value};
 
 /// What a file says.
@@ -35,12 +37,13 @@ pub(crate) struct Config {
     pub(crate) store: Store,
     pub(crate) doors: Doors,
     pub(crate) policy: Policy,
+    pub(crate) udp: Routing,
 }
 
 /// Largest file that is read, in bytes: a thousand limiters fit many times.
 const FILE_MAX: u64 = 4 << 20;
 
-const KNOWN: Known = Known { here: &["store", "doors", "limiter"], later: &["udp", "stream", "proxy", "admin"] };
+const KNOWN: Known = Known { here: &["store", "doors", "limiter", "udp"], later: &["stream", "proxy", "admin"] };
 
 /// Reads a file, with the environment's settings over it.
 ///
@@ -113,12 +116,17 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
                 }
             }
             "limiter" => config.policy = limiter::read(&entry.node, sources, problems),
+            // Below, when all limiters are known.
+            "udp" => {}
             other => problems.push(Problem { place: Some(entry.name_place), message: stranger(other) }),
         }
     }
     if let Some(message) = too_small(&config) {
         let place = root.entries.iter().find(|entry| entry.name == "store").map(|entry| entry.name_place);
         problems.push(Problem { place, message });
+    }
+    if let Some(at) = root.position("udp") {
+        config.udp = udp::read(&root.entries[at], &config.policy, problems);
     }
     config
 }

@@ -176,8 +176,7 @@ fn store_and_doors_are_checked() {
         ("[proxy]\nlisten = \"x\"", "1:2: [proxy] is not in this version; leave it out"),
         ("[admin]\n", "[admin] is not in this version"),
         ("[[stream]]\nname = \"orders\"", "[stream] is not in this version"),
-        ("[[udp.route]]\nmatch = 'x'", "[udp] is not in this version"),
-        ("colour = 1", "1:1: unknown setting \"colour\"; the settings here are: store, doors, limiter"),
+        ("colour = 1", "1:1: unknown setting \"colour\"; the settings here are: store, doors, limiter, udp"),
     ] {
         check_parts(text, &[parts]);
     }
@@ -295,4 +294,60 @@ fn s1_no_text_makes_it_panic() {
             assert!(error.starts_with("error: t.toml:"), "{text}\n{error}");
         }
     }
+}
+
+#[test]
+fn udp_rules_are_read_in_order() {
+    let text = r#"
+[[udp.rewrite]]
+match = ' ip=132\.185\.\d+\.\d+$'
+replace = ' cust=bbc'
+[[udp.route]]
+match = '^b'
+limiter = "b"
+[[limiter]]
+name = "a"
+limits = ["1 per day"]
+[[udp.route]]
+match = '^a'
+limiter = "a"
+[[limiter]]
+name = "b"
+limits = ["1 per day"]
+"#;
+    let udp = read(text, &[]).unwrap().udp;
+    assert_eq!(udp.rewrites[0].replacement, " cust=bbc");
+    let routes: Vec<(&str, &str)> = udp.routes.iter().map(|r| (r.pattern.as_str(), r.limiter.as_str())).collect();
+    assert_eq!(routes, [("^b", "b"), ("^a", "a")]);
+}
+
+#[test]
+fn udp_rules_are_checked() {
+    let limiter = "[[limiter]]\nname = \"ws-ip\"\nlimits = [\"1 per day\"]\n";
+    check(
+        &format!("{limiter}[[udp.route]]\nmatch = '^ws (ip'\nlimiter = \"ws-ip\"\n"),
+        r#"error: t.toml:5:9: udp.route 1 match: this is no regular expression: unclosed group; write one such as '^ws ip='
+   |
+ 5 | match = '^ws (ip'
+   |         ^^^^^^^^^"#,
+    );
+    for (settings, part) in [
+        ("[[udp.route]]\nlimiter = \"ws-ip\"", "4:1: udp.route 1: it has no match; add match = '^ws ip='"),
+        ("[[udp.route]]\nmatch = 'x'", "4:1: udp.route 1: it has no limiter; add limiter = 'ws-ip'"),
+        (
+            "[[udp.route]]\nmatch = 'x'\nlimiter = \"ws-pi\"",
+            "6:11: udp.route 1 limiter: no limiter is named \"ws-pi\"; did you mean \"ws-ip\"?",
+        ),
+        ("[[udp.route]]\nmatch = 7\nlimiter = \"ws-ip\"", "5:9: udp.route 1 match: 7 is a number, not a string"),
+        ("[[udp.rewrite]]\nmatch = 'x'\nreplace = '$1'", "6:11: udp.rewrite 1 replace: it refers to the group \"1\""),
+        ("[[udp.rewrite]]\nmatch = 'x'", "4:1: udp.rewrite 1: it has no replace"),
+        ("[[udp.route]]\nregex = 'x'", "5:1: udp.route 1: unknown setting \"regex\""),
+        ("[udp]\nroutes = []", "5:1: [udp]: unknown setting \"routes\"; did you mean \"route\"?"),
+        ("[udp]\nroute = 3", "5:9: udp.route: it must be an array of tables; write [[udp.route]]"),
+        ("[[udp]]", "udp: it must be tables; write [[udp.route]]"),
+    ] {
+        check_parts(&format!("{limiter}{settings}"), &[part]);
+    }
+    let many = "[[udp.route]]\nmatch = 'x'\nlimiter = \"ws-ip\"\n".repeat(1_001);
+    check_parts(&format!("{limiter}{many}"), &["udp: 0 rewrite rules and 1001 routes are more than 100 and 1000"]);
 }

@@ -84,6 +84,8 @@ pub(super) enum Ask<'a> {
         limiter: Cow<'a, str>,
         blocked: bool,
     },
+    /// A datagram to the UDP door.
+    Udp(Cow<'a, str>),
 }
 
 /// Whom a decision concerns.
@@ -111,6 +113,9 @@ pub(super) fn read(line: &str) -> Result<Line<'_>, String> {
 impl<'a> Fields<'a> {
     fn ask(&self) -> Result<Ask<'a>, String> {
         self.refuse_later()?;
+        if let Some(raw) = self.udp {
+            return self.datagram(raw);
+        }
         let op = self.op.map(|raw| string("op", raw)).transpose()?;
         match op.as_deref() {
             None => self.decide(Intent::Hit, None),
@@ -118,6 +123,20 @@ impl<'a> Fields<'a> {
             Some("peek") => self.decide(Intent::Peek, Some("peek")),
             Some(op) => self.administer(op),
         }
+    }
+
+    fn datagram(&self, raw: &'a RawValue) -> Result<Ask<'a>, String> {
+        let others = [
+            ("op", self.op),
+            ("limiter", self.limiter),
+            ("key", self.key),
+            ("cost", self.cost),
+            ("domain", self.domain),
+            ("attributes", self.attributes),
+            ("for", self.span),
+        ];
+        others.into_iter().try_for_each(|(name, raw)| refuse(name, raw, "a line with udp has at and udp only"))?;
+        string("udp", raw).map(Ask::Udp)
     }
 
     fn decide(&self, intent: Intent, op: Option<&'static str>) -> Result<Ask<'a>, String> {
@@ -164,13 +183,8 @@ impl<'a> Fields<'a> {
     }
 
     fn refuse_later(&self) -> Result<(), String> {
-        let later = [
-            ("udp", self.udp),
-            ("stream", self.stream),
-            ("submit", self.submit),
-            ("count", self.count),
-            ("timestamp", self.timestamp),
-        ];
+        let later =
+            [("stream", self.stream), ("submit", self.submit), ("count", self.count), ("timestamp", self.timestamp)];
         later.into_iter().try_for_each(|(name, raw)| refuse(name, raw, "it is not in this version"))
     }
 

@@ -30,6 +30,7 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use tally::Charts;
 use tidegate::Policy;
+use tidegate_doors::udp::Routing;
 
 /// Replays a trace on a policy.
 #[derive(clap::Args, Debug)]
@@ -114,7 +115,7 @@ impl Stop {
 /// # Errors
 /// A message for stderr; what was answered before is written.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    let policy = policy(args)?;
+    let (policy, routing) = policy(args)?;
     let mut input = Input::open(&args.input, !args.quiet)?;
     let name = input.name().to_owned();
     let charts = if args.report.is_some() { Charts::Wanted } else { Charts::Unwanted };
@@ -122,12 +123,12 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let (replayed, replay) = match args.format {
         Format::Ndjson => {
             refuse_log_arguments(args)?;
-            let mut replay = Replay::new(policy, out, charts)?;
+            let mut replay = Replay::new(policy, &routing, out, charts)?;
             (trace::replay(&mut input, &mut replay).map(|()| Notes::default()), replay)
         }
         Format::Clf => {
             let selected = log_policy::select(policy, args.limiter.as_deref(), args.domain.as_deref(), &args.by)?;
-            let mut replay = Replay::new(selected.policy, out, charts)?;
+            let mut replay = Replay::new(selected.policy, &Routing::default(), out, charts)?;
             (log::replay(&mut input, &mut replay, selected.domain.as_deref(), args.skip_bad_lines), replay)
         }
     };
@@ -146,11 +147,14 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
 }
 
-fn policy(args: &Args) -> Result<Policy, String> {
+fn policy(args: &Args) -> Result<(Policy, Routing), String> {
     match &args.config {
         // The environment changes no limiter, and a replay must depend on nothing else.
-        Some(file) => config::load(file, Vec::new()).map(|config| config.policy).map_err(|error| error.to_string()),
-        None => Ok(crate::example::policy()),
+        Some(file) => {
+            let config = config::load(file, Vec::new()).map_err(|error| error.to_string())?;
+            Ok((config.policy, config.udp))
+        }
+        None => Ok((crate::example::policy(), Routing::default())),
     }
 }
 

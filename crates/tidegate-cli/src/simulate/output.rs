@@ -65,6 +65,17 @@ pub(super) fn deed(out: &mut impl Write, head: &Head<'_>, deed: &Deed<'_>) -> io
     out.write_all(b"}\n")
 }
 
+/// The reply to a datagram; silence is `null`.
+pub(super) fn datagram(out: &mut impl Write, at: &str, reply: Option<&[u8]>) -> io::Result<()> {
+    begin(out, &Head { at, op: None })?;
+    out.write_all(b",\"udp\":")?;
+    match reply {
+        Some(reply) => string(out, &String::from_utf8_lossy(reply))?,
+        None => out.write_all(b"null")?,
+    }
+    out.write_all(b"}\n")
+}
+
 fn begin(out: &mut impl Write, head: &Head<'_>) -> io::Result<()> {
     out.write_all(b"{\"at\":")?;
     out.write_all(head.at.as_bytes())?;

@@ -8,6 +8,7 @@ use super::output::{self, Deed, Head, Outcome};
 use super::tally::{Charts, Tally};
 use std::io::{self, Write};
 use tidegate::{Answer, AskError, Clock, Gate, Micros, Policy, Request, Settings, Target, Which};
+use tidegate_doors::udp::{Desk, Routing, Slot};
 
 /// Memory that a replay may take; past it new keys are counted together, as in a full server.
 pub(super) const MEMORY_MAX: usize = 4 << 30;
@@ -19,6 +20,7 @@ const PAGE: usize = 1_000;
 /// An engine that is being replayed to.
 pub(super) struct Replay<W> {
     gate: Gate,
+    desk: Desk,
     out: W,
     tally: Tally,
     now: Micros,
@@ -53,11 +55,12 @@ impl From<AskError> for ReplayError {
 }
 
 impl<W: Write> Replay<W> {
-    pub(super) fn new(policy: Policy, out: W, charts: Charts) -> Result<Replay<W>, String> {
+    pub(super) fn new(policy: Policy, routing: &Routing, out: W, charts: Charts) -> Result<Replay<W>, String> {
         let settings = Settings { max_memory: MEMORY_MAX, path: None };
         let gate =
             Gate::open(policy, &settings, Clock::manual(Micros::ZERO)).map_err(|error| format!("error: {error}"))?;
-        Ok(Replay { gate, out, tally: Tally::new(charts), now: Micros::ZERO, lines: 0 })
+        let desk = Desk::new(gate.clone(), routing).map_err(|error| format!("error: udp: {error}"))?;
+        Ok(Replay { gate, desk, out, tally: Tally::new(charts), now: Micros::ZERO, lines: 0 })
     }
 
     /// Did the table fill up, so that some keys were counted together?
@@ -105,6 +108,7 @@ impl<W: Write> Replay<W> {
                     }
                 }
             }
+            Ask::Udp(datagram) => self.datagram(line.at_text, datagram.as_bytes())?,
             other => self.administer(line.at_text, other)?,
         }
         Ok(())
@@ -116,6 +120,18 @@ impl<W: Write> Replay<W> {
         let explained = std::mem::take(&mut answer.explanation);
         let decided = explained.iter().find(|one| one.decided).or(explained.first());
         self.answered(head, request, decided.map(|one| one.key.as_slice()), &answer)
+    }
+
+    /// A datagram to the UDP door.
+    fn datagram(&mut self, at: &str, datagram: &[u8]) -> Result<(), ReplayError> {
+        let (now, tally) = (self.now, &mut self.tally);
+        let mut slot = [Slot::default()];
+        self.desk.answer_seen(&[datagram], now, &mut slot, |key, limiter, ruling| match (limiter, ruling) {
+            (Some(limiter), Some(ruling)) => tally.count(now, &limiter.answer(ruling, now), Some(key)),
+            (Some(limiter), None) => tally.count(now, &limiter.disabled_answer(now), Some(key)),
+            (None, _) => tally.unlimited += 1,
+        });
+        Ok(output::datagram(&mut self.out, at, slot[0].reply())?)
     }
 
     /// Moves the clock on.
@@ -164,7 +180,7 @@ impl<W: Write> Replay<W> {
                 let keys = all_keys(gate, limiter, which)?;
                 (if *blocked { "blocked" } else { "keys" }, limiter, None, Outcome::Keys(keys))
             }
-            Ask::Decide { .. } => return Ok(()),
+            Ask::Decide { .. } | Ask::Udp(_) => return Ok(()),
         };
         let deed = Deed { limiter, key: key.map(|key| &**key), result };
         Ok(output::deed(&mut self.out, &Head { at, op: Some(op) }, &deed)?)

@@ -1,0 +1,13 @@
+//! The UDP door: the `over_limit` protocol.
+//!
+//! A [`Desk`] turns datagrams into replies: it parses with `tidegate-wire`, finds the limiter with
+//! [`Routes`] and asks the engine, a batch at a time. It does no I/O, so that the simulator answers
+//! with the same code. Invariant: what is denied is answered; silence is an admission.
+
+mod desk;
+mod routes;
+
+pub use desk::{Desk, Slot};
+pub use routes::{
+    PATTERN_LEN_MAX, REPLACEMENT_LEN_MAX, REWRITES_MAX, ROUTES_MAX, Rewrite, Route, RouteProblem, Routes, Routing,
+};

@@ -1,0 +1,206 @@
+//! Datagrams in, replies out: the door without its sockets.
+
+use super::routes::{RouteProblem, Routes, Routing};
+use arc_swap::ArcSwap;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use tidegate::{Gate, Limiter, Micros, Ruling};
+use tidegate_wire::udp::{Command, REPLY_LEN_MAX, Reply, Request};
+
+/// Answers datagrams on an engine, by routes that can be replaced while it is asked.
+#[derive(Debug)]
+pub struct Desk {
+    gate: Gate,
+    live: ArcSwap<Live>,
+}
+
+/// The routes in force with their limiters, by number.
+#[derive(Debug)]
+struct Live {
+    routes: Routes,
+    limiters: Vec<Limiter>,
+}
+
+/// Room for one reply.
+#[derive(Clone)]
+pub struct Slot {
+    bytes: [u8; REPLY_LEN_MAX],
+    len: usize,
+}
+
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot { bytes: [0; REPLY_LEN_MAX], len: 0 }
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slot({})", self.bytes[..self.len].escape_ascii())
+    }
+}
+
+impl Slot {
+    /// The reply; `None`: silence.
+    #[must_use]
+    pub fn reply(&self) -> Option<&[u8]> {
+        (self.len > 0).then_some(&self.bytes[..self.len])
+    }
+
+    fn write(&mut self, request: &Request<'_>, reply: &Reply<'_>) {
+        self.len = reply.write(request.id, &mut self.bytes);
+    }
+}
+
+/// A use that waits for the rest of its batch.
+struct Waiting<'d> {
+    index: usize,
+    request: Request<'d>,
+    limiter: usize,
+    key: Cow<'d, [u8]>,
+}
+
+impl Desk {
+    /// A desk on this engine.
+    ///
+    /// # Errors
+    /// A rule is refused, or names a limiter that the engine does not have.
+    pub fn new(gate: Gate, routing: &Routing) -> Result<Desk, RouteProblem> {
+        let live = ArcSwap::from_pointee(Live::new(&gate, routing)?);
+        Ok(Desk { gate, live })
+    }
+
+    /// Puts other routes in force, or the same on the limiters of the engine's new policy.
+    ///
+    /// # Errors
+    /// As [`Desk::new`]; the old ones stay in force then.
+    pub fn reload(&self, routing: &Routing) -> Result<(), RouteProblem> {
+        self.live.store(Arc::new(Live::new(&self.gate, routing)?));
+        Ok(())
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Answers datagrams as if each came alone, in order, all at `now`; `slots` are as many.
+    pub fn answer(&self, datagrams: &[&[u8]], now: Micros, slots: &mut [Slot]) {
+        self.answer_seen(datagrams, now, slots, |_, _, _| {});
+    }
+
+    /// The same; `seen` is told of every use of a key: its limiter, if it has one, and the ruling, if
+    /// the limiter is enabled.
+    pub fn answer_seen(
+        &self,
+        datagrams: &[&[u8]],
+        now: Micros,
+        slots: &mut [Slot],
+        mut seen: impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
+    ) {
+        let live = self.live.load();
+        let mut waiting: Vec<Waiting<'_>> = Vec::with_capacity(datagrams.len());
+        for (index, datagram) in datagrams.iter().enumerate() {
+            let slot = &mut slots[index];
+            slot.len = 0;
+            let Some(request) = Request::parse(datagram) else { continue };
+            match request.command {
+                Command::Ping => slot.write(&request, &Reply::Pong),
+                Command::OverLimit(key) => match live.routes.find(key) {
+                    (key, Some(limiter)) if live.limiters[limiter].is_heeded() => {
+                        waiting.push(Waiting { index, request, limiter, key });
+                    }
+                    (key, route) => {
+                        let limiter = route.map(|route| &live.limiters[route]);
+                        slot.write(&request, &limiter.map_or(Reply::UNLIMITED, disabled));
+                        seen(&key, limiter, None);
+                    }
+                },
+                // These tell what the uses before them led to.
+                Command::GetStats(key) => {
+                    self.decide(&live, &mut waiting, now, slots, &mut seen);
+                    slots[index].write(&request, &self.stats(&live, key));
+                }
+                Command::GetSize => {
+                    self.decide(&live, &mut waiting, now, slots, &mut seen);
+                    slots[index].write(&request, &self.size());
+                }
+            }
+        }
+        self.decide(&live, &mut waiting, now, slots, &mut seen);
+    }
+
+    /// Decides all that wait, one call to the store for each limiter among them. Uses of one key have
+    /// one limiter, so that they stay in order.
+    fn decide(
+        &self,
+        live: &Live,
+        waiting: &mut Vec<Waiting<'_>>,
+        now: Micros,
+        slots: &mut [Slot],
+        seen: &mut impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
+    ) {
+        let mut rulings = Vec::new();
+        while let Some(first) = waiting.first() {
+            let number = first.limiter;
+            let limiter = &live.limiters[number];
+            let same = || waiting.iter().filter(|use_| use_.limiter == number);
+            let keys: Vec<&[u8]> = same().map(|use_| use_.key.as_ref()).collect();
+            rulings.clear();
+            self.gate.hit_many_at(limiter, &keys, 1, now, &mut rulings);
+            for (use_, ruling) in same().zip(&rulings) {
+                slots[use_.index].write(&use_.request, &decided(limiter, ruling));
+                seen(&use_.key, Some(limiter), Some(ruling));
+            }
+            waiting.retain(|use_| use_.limiter != number);
+        }
+    }
+
+    fn stats<'k>(&self, live: &Live, key: &'k [u8]) -> Reply<'k> {
+        let limiter = live.routes.find_plain(key).map(|route| &live.limiters[route]);
+        let stats = limiter.map(|limiter| self.gate.key_stats_on(limiter, key)).unwrap_or_default();
+        Reply::Stats { requests: stats.requests, over: stats.over, last_max_rate: stats.last_max_rate, key }
+    }
+
+    fn size(&self) -> Reply<'static> {
+        let usage = self.gate.usage();
+        Reply::Size { keys: usage.entries as u64, capacity: usage.capacity as u64 }
+    }
+}
+
+impl Live {
+    fn new(gate: &Gate, routing: &Routing) -> Result<Live, RouteProblem> {
+        let routes = Routes::new(routing)?;
+        let find = |name: &str| gate.limiter(name).map_err(|error| RouteProblem::Whole(error.to_string()));
+        let limiters = routing.routes.iter().map(|route| find(&route.limiter)).collect::<Result<_, _>>()?;
+        Ok(Live { routes, limiters })
+    }
+}
+
+fn decided(limiter: &Limiter, ruling: &Ruling) -> Reply<'static> {
+    let period = limiter.spec().rules.limits().get(ruling.limit_index).map_or(Micros::ZERO, |limit| limit.period());
+    Reply::OverLimit {
+        over: !ruling.is_allowed(),
+        rate: ruling.decision.rate.get(),
+        limit: ruling.decision.limit,
+        period_s: whole_seconds(period),
+    }
+}
+
+/// A limiter that is disabled allows all and counts nothing.
+fn disabled(limiter: &Limiter) -> Reply<'static> {
+    let limit = limiter.spec().rules.limits().first();
+    Reply::OverLimit {
+        over: false,
+        rate: 0.0,
+        limit: limit.map_or(0, |limit| limit.burst()),
+        period_s: limit.map_or(0, |limit| whole_seconds(limit.period())),
+    }
+}
+
+/// As the original's `%d`: what is below a second is cut off.
+fn whole_seconds(period: Micros) -> u32 {
+    u32::try_from(period.get() / 1_000_000).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,293 @@
+//! From a key to its limiter: rewrite rules, then an ordered list of patterns, the first of which
+//! decides.
+//!
+//! All patterns are compiled into one automaton that reads a key once, whatever their number; only a
+//! key that is rewritten is read again. Patterns see bytes: `\d` is an ASCII digit, `.` any byte but a
+//! newline. Everything has a bound, and matching takes time linear in the key.
+
+use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use std::borrow::Cow;
+use std::fmt;
+use tidegate_wire::udp::REQUEST_LEN_MAX;
+
+/// What the configuration says, in order.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Routing {
+    /// Applied one after another, before the routes.
+    pub rewrites: Vec<Rewrite>,
+    /// The first that matches decides.
+    pub routes: Vec<Route>,
+}
+
+/// Replaces the first match inside a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rewrite {
+    /// What is replaced.
+    pub pattern: String,
+    /// By what; `$1` and `${name}` stand for groups of the pattern.
+    pub replacement: String,
+}
+
+/// Sends keys to a limiter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// Which keys.
+    pub pattern: String,
+    /// The limiter's name.
+    pub limiter: String,
+}
+
+/// Most routes.
+pub const ROUTES_MAX: usize = 1_000;
+/// Most rewrite rules.
+pub const REWRITES_MAX: usize = 100;
+/// Longest pattern, in bytes.
+pub const PATTERN_LEN_MAX: usize = 1_024;
+/// Longest replacement, in bytes.
+pub const REPLACEMENT_LEN_MAX: usize = 256;
+/// Memory of one compiled pattern, and of all of them together, in bytes.
+const PATTERN_SIZE_MAX: usize = 1 << 20;
+const SET_SIZE_MAX: usize = 16 << 20;
+/// Memory of the states that matching keeps, for each thread that matches, in bytes.
+const CACHE_MAX: usize = 4 << 20;
+
+/// What is wrong with a rule, or with all of them together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RouteProblem {
+    /// The pattern of this rewrite rule or route.
+    Pattern(String),
+    /// The replacement of a rewrite rule.
+    Replacement(String),
+    /// All rules together.
+    Whole(String),
+}
+
+impl std::error::Error for RouteProblem {}
+
+impl fmt::Display for RouteProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RouteProblem::Pattern(message) | RouteProblem::Replacement(message) | RouteProblem::Whole(message) => {
+                f.write_str(message)
+            }
+        }
+    }
+}
+
+impl Rewrite {
+    /// Checks it by itself.
+    ///
+    /// # Errors
+    /// The pattern or the replacement, with the bound and the remedy.
+    pub fn check(&self) -> Result<(), RouteProblem> {
+        self.compiled().map(drop)
+    }
+
+    fn compiled(&self) -> Result<Regex, RouteProblem> {
+        let regex = compile(&self.pattern)?;
+        if self.replacement.len() > REPLACEMENT_LEN_MAX {
+            let len = self.replacement.len();
+            return Err(RouteProblem::Replacement(format!(
+                "it has {len} bytes, more than {REPLACEMENT_LEN_MAX}; choose a shorter one"
+            )));
+        }
+        match unknown_group(&self.replacement, &regex) {
+            Some(group) => Err(RouteProblem::Replacement(format!(
+                "it refers to the group \"{group}\", which the pattern does not have; write $$ for a dollar sign"
+            ))),
+            None => Ok(regex),
+        }
+    }
+}
+
+impl Route {
+    /// Checks its pattern by itself.
+    ///
+    /// # Errors
+    /// The pattern, with the bound and the remedy.
+    pub fn check(&self) -> Result<(), RouteProblem> {
+        compile(&self.pattern).map(drop)
+    }
+}
+
+/// The rules, compiled.
+#[derive(Clone, Debug)]
+pub struct Routes {
+    /// All rewrite patterns, then all routes.
+    all: RegexSet,
+    rewrites: Vec<(Regex, String)>,
+}
+
+impl Routes {
+    /// Compiles all rules.
+    ///
+    /// # Errors
+    /// The first rule that is refused, or all when they are too many or too large together.
+    pub fn new(routing: &Routing) -> Result<Routes, RouteProblem> {
+        let Routing { rewrites, routes } = routing;
+        if rewrites.len() > REWRITES_MAX || routes.len() > ROUTES_MAX {
+            return Err(RouteProblem::Whole(format!(
+                "{} rewrite rules and {} routes are more than {REWRITES_MAX} and {ROUTES_MAX}; join some by |",
+                rewrites.len(),
+                routes.len()
+            )));
+        }
+        routes.iter().try_for_each(Route::check)?;
+        let patterns = rewrites.iter().map(|rule| &rule.pattern).chain(routes.iter().map(|route| &route.pattern));
+        let mut set = RegexSetBuilder::new(patterns);
+        let set = set.unicode(false).size_limit(SET_SIZE_MAX).dfa_size_limit(CACHE_MAX);
+        let rewrites =
+            rewrites.iter().map(|rule| Ok((rule.compiled()?, rule.replacement.clone()))).collect::<Result<_, _>>()?;
+        let all = set.build().map_err(|_| {
+            let most = SET_SIZE_MAX >> 20;
+            RouteProblem::Whole(format!(
+                "all patterns together take more than {most} MiB; use fewer or simpler ones, without large repetitions"
+            ))
+        })?;
+        Ok(Routes { all, rewrites })
+    }
+
+    /// The key after all rewriting, and the number of its route.
+    #[must_use]
+    pub fn find<'k>(&self, key: &'k [u8]) -> (Cow<'k, [u8]>, Option<usize>) {
+        let first = self.matches(key).next();
+        match first {
+            Some(first) if first < self.rewrites.len() => {
+                let key = self.rewritten(key);
+                let route = self.find_plain(&key);
+                (key, route)
+            }
+            first => (Cow::Borrowed(key), first.map(|first| first - self.rewrites.len())),
+        }
+    }
+
+    /// The number of the route of a key as it stands.
+    #[must_use]
+    pub fn find_plain(&self, key: &[u8]) -> Option<usize> {
+        self.matches(key).find_map(|index| index.checked_sub(self.rewrites.len()))
+    }
+
+    fn matches(&self, key: &[u8]) -> impl Iterator<Item = usize> + use<> {
+        self.all.matches(key).into_iter()
+    }
+
+    /// A rule that would make a key longer than a request may be is passed over.
+    fn rewritten<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        let mut key = Cow::Borrowed(key);
+        for (regex, replacement) in &self.rewrites {
+            let new = match regex.replace(&key, replacement.as_bytes()) {
+                Cow::Owned(new) if new.len() <= REQUEST_LEN_MAX => new,
+                _ => continue,
+            };
+            key = Cow::Owned(new);
+        }
+        key
+    }
+}
+
+fn compile(pattern: &str) -> Result<Regex, RouteProblem> {
+    let refuse = |message: String| Err(RouteProblem::Pattern(message));
+    if pattern.len() > PATTERN_LEN_MAX {
+        return refuse(format!("it has {} bytes, more than {PATTERN_LEN_MAX}; use two rules", pattern.len()));
+    }
+    RegexBuilder::new(pattern).unicode(false).size_limit(PATTERN_SIZE_MAX).build().or_else(|error| match error {
+        regex::Error::Syntax(text) => {
+            let what = text.lines().last().unwrap_or_default();
+            let what = what.strip_prefix("error: ").unwrap_or(what);
+            refuse(format!("this is no regular expression: {what}; write one such as '^ws ip='"))
+        }
+        _ => refuse(format!("it is larger than {} MiB when compiled; use smaller repetitions", PATTERN_SIZE_MAX >> 20)),
+    })
+}
+
+/// A `$1` or `${name}` of a replacement that the pattern has no group for: it would be left out silently.
+fn unknown_group(replacement: &str, regex: &Regex) -> Option<String> {
+    let mut rest = replacement;
+    while let Some(at) = rest.find('$') {
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            rest = after;
+            continue;
+        }
+        let name = match rest.strip_prefix('{').and_then(|braced| braced.split_once('}')) {
+            Some((name, _)) => name,
+            None => {
+                let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+                &rest[..end]
+            }
+        };
+        let known = match name.parse::<usize>() {
+            Ok(number) => number < regex.captures_len(),
+            Err(_) => regex.capture_names().flatten().any(|known| known == name),
+        };
+        if !known {
+            return Some(name.to_owned());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routing(rewrites: &[(&str, &str)], routes: &[&str]) -> Routing {
+        let rewrite = |(pattern, replacement): &(&str, &str)| Rewrite {
+            pattern: (*pattern).to_owned(),
+            replacement: (*replacement).to_owned(),
+        };
+        let route = |pattern: &&str| Route { pattern: (*pattern).to_owned(), limiter: "x".to_owned() };
+        Routing { rewrites: rewrites.iter().map(rewrite).collect(), routes: routes.iter().map(route).collect() }
+    }
+
+    #[test]
+    fn the_first_match_decides_after_rewriting() {
+        let rules = routing(
+            &[(r" ip=132\.185\.\d+\.\d+$", " cust=bbc"), (r"^(\w+) cust=(\w+)$", "$1 customer=${2}")],
+            &[r"^ws ip=\d+\.\d+\.\d+\.\d+$", "customer=bbc", "^ws ", r"ip=[0-9a-f:]+$", "\\xff"],
+        );
+        let routes = Routes::new(&rules).unwrap();
+        let cases: [(&[u8], &str, Option<usize>); 9] = [
+            (b"ws ip=192.0.2.1", "ws ip=192.0.2.1", Some(0)),
+            (b"ws ip=4.14.989.98", "ws ip=4.14.989.98", Some(0)),
+            (b"ws ip=132.185.0.1", "ws customer=bbc", Some(1)),
+            (b"ws cust=ia", "ws customer=ia", Some(2)),
+            (b"search ip=2001:db8::1", "search ip=2001:db8::1", Some(3)),
+            (b"ws ip=1.2.3", "ws ip=1.2.3", Some(2)),
+            (b"search", "search", None),
+            (b"", "", None),
+            (b"\xd9\xa1", "\u{661}", None),
+        ];
+        for (key, rewritten, route) in cases {
+            let (got, number) = routes.find(key);
+            assert_eq!((got.as_ref(), number), (rewritten.as_bytes(), route), "{}", key.escape_ascii());
+        }
+        assert_eq!(routes.find(b"a\xffb").1, Some(4));
+        assert_eq!(routes.find_plain(b"ws ip=132.185.0.1"), Some(0), "statistics do not rewrite");
+        assert_eq!(routes.find_plain(b"x customer=bbc"), Some(1));
+    }
+
+    #[test]
+    fn a_rewrite_that_grows_past_a_request_is_passed_over() {
+        let routes = Routes::new(&routing(&[("^(.*)$", "$1$1")], &["x"])).unwrap();
+        assert_eq!(routes.find(&[b'x'; 500]).0.len(), 1_000);
+        assert_eq!(routes.find(&[b'x'; 501]), (Cow::Borrowed(&[b'x'; 501][..]), Some(0)));
+    }
+
+    #[test]
+    fn refusals_name_the_remedy() {
+        #[track_caller]
+        fn check(rules: &Routing, part: &str) {
+            let error = Routes::new(rules).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        check(&routing(&[], &["a(b"]), "no regular expression: unclosed group");
+        check(&routing(&[], &["a{99999}{99999}"]), "larger than 1 MiB");
+        check(&routing(&[], &[&"a".repeat(1_025)]), "1025 bytes, more than 1024");
+        check(&routing(&[("a", &"b".repeat(257))], &[]), "257 bytes, more than 256");
+        check(&routing(&[("a", "$1")], &[]), "the group \"1\", which the pattern does not have");
+        check(&routing(&[("(?<n>a)", "${n} $1 $$ $m")], &[]), "the group \"m\"");
+        check(&routing(&[], &["a"; 1_001]), "1001 routes are more than");
+        check(&routing(&[], &[r"[a-z]{1,2000}[0-9]{1,2000}x{1,999}"; 1_000]), "together take more than 16 MiB");
+    }
+}
