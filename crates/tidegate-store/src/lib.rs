@@ -3,6 +3,7 @@
 
 mod bare;
 mod budget;
+mod layout;
 mod logs;
 mod memory;
 mod names;
@@ -12,8 +13,9 @@ mod snapshot;
 mod stats;
 mod table;
 
+pub use layout::Shape;
 pub use memory::Memory;
-pub use shard::{Counts, Shape};
+pub use shard::Counts;
 pub use snapshot::{Directory, SnapshotError};
 pub use stats::KeyStats;
 pub use table::{EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, Part, PartAnswer, Table, Which, decide_all};

@@ -2,7 +2,8 @@
 
 use crate::bare::release_free_memory;
 use crate::budget::Budget;
-use crate::shard::{SHARDS, Shape};
+use crate::layout::Shape;
+use crate::shard::SHARDS;
 use crate::table::{EMPTY_BYTES, Table};
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;

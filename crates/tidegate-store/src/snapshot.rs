@@ -8,7 +8,8 @@
 //! limits and entries, each announced by a 1 and the last followed by a 0, then its statistics in the
 //! same way if it keeps them, then the sketches of the shards that have some; the CRC-32 of all that.
 
-use crate::shard::{Entry, SHARDS, Shape, from_words, to_words};
+use crate::layout::{Entry, Shape, from_words, to_words};
+use crate::shard::SHARDS;
 use crate::stats::STRIDE;
 use crate::table::shard_of;
 use crate::{Memory, Table};

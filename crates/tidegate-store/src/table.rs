@@ -6,7 +6,8 @@
 
 use crate::bare::{Guard, Lock, prefetch};
 use crate::budget::Budget;
-use crate::shard::{Counts, Entry, Frame, Passage, Place, Prepared, SHARD_BITS, SHARDS, Shape, Shard};
+use crate::layout::{Entry, Passage, Shape};
+use crate::shard::{Counts, Frame, Place, Prepared, SHARD_BITS, SHARDS, Shard};
 use crate::slots::{LINE_BYTES, Slots};
 use crate::stats::{KeyStats, STRIDE};
 use foldhash::quality::SeedableRandomState;

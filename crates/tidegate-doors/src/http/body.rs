@@ -71,6 +71,9 @@ async fn collect(body: &mut Incoming) -> Result<Collected, hyper::Error> {
     Ok(if whole.len() > BODY_BYTES_MAX { Collected::TooLarge } else { Collected::Whole(whole) })
 }
 
+/// How long a body that will be refused is read, so that its sender gets to see the answer.
+const DISCARD_TIME: Duration = Duration::from_secs(1);
+
 async fn discard(body: &mut Incoming, within: Duration) {
     let mut left = BODY_DISCARD_MAX;
     let reading = async {
@@ -82,8 +85,8 @@ async fn discard(body: &mut Incoming, within: Duration) {
             }
         }
     };
-    // However it ends, the answer is the same.
-    let _ = timeout(within, reading).await;
+    // However it ends, the answer is the same; a client that only announced a body should not wait for it.
+    let _ = timeout(within.min(DISCARD_TIME), reading).await;
 }
 
 fn too_large() -> Problem {

@@ -54,7 +54,7 @@ pub(crate) fn cost(value: &Scalar<'_>) -> Result<u32, Problem> {
             Some(*cost as u32)
         }
         Scalar::Negative(_) | Scalar::Fraction(_) => None,
-        other => return Err(wrong_type("cost", "a whole number", other)),
+        other => return Err(wrong_type("cost", "a whole number from 0 (look only) to 4294967295", other)),
     };
     cost.ok_or_else(|| {
         let detail = format!("\"cost\" must be a whole number from 0 (look only) to {}", u32::MAX);

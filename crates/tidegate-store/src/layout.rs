@@ -1,0 +1,109 @@
+//! How a key's entry lies in words, and how entries go from one layout to another.
+//!
+//! An entry is its hash, until when it is blocked, the states of its limits, and where its name is kept.
+
+use tidegate_core::{Algorithm, Compact, Micros, State};
+use tidegate_core::{average, fixed_window, sliding_window, token_bucket};
+
+/// What fixes the layout of a table's entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// How the limiter counts.
+    pub algorithm: Algorithm,
+    /// How many limits it has.
+    pub limits: usize,
+    /// Are key names kept?
+    pub names: bool,
+    /// Are statistics kept?
+    pub stats: bool,
+}
+
+pub(crate) const HASH: usize = 0;
+pub(crate) const BLOCKED_UNTIL: usize = 1;
+pub(crate) const STATES: usize = 2;
+
+impl Shape {
+    pub(crate) fn words_per_state(&self) -> usize {
+        if self.algorithm == Algorithm::SlidingLog { 1 } else { 2 }
+    }
+
+    pub(crate) fn name_word(&self) -> usize {
+        STATES + self.words_per_state() * self.limits
+    }
+
+    pub(crate) fn stride(&self) -> usize {
+        self.name_word() + usize::from(self.names)
+    }
+
+    /// The shape and a generation in one number that can be read without a lock; never 0.
+    pub(crate) fn layout(&self, generation: u16) -> u32 {
+        let algorithm = Algorithm::ALL.iter().position(|other| *other == self.algorithm).unwrap_or(0);
+        let limits = u32::try_from(self.limits).unwrap_or(0);
+        let flags = u32::from(self.names) << 8 | u32::from(self.stats) << 9;
+        u32::from(generation) << 16 | flags | limits << 4 | u32::try_from(algorithm).unwrap_or(0)
+    }
+
+    /// The shape of a [`Shape::layout`].
+    #[inline]
+    pub(crate) fn of_layout(layout: u32) -> Shape {
+        Shape {
+            algorithm: Algorithm::ALL[(layout & 0xf) as usize % Algorithm::ALL.len()],
+            limits: (layout >> 4 & 0xf) as usize,
+            names: layout >> 8 & 1 == 1,
+            stats: layout >> 9 & 1 == 1,
+        }
+    }
+
+    /// The next generation of a layout.
+    pub(crate) fn next_generation(layout: u32) -> u16 {
+        u16::try_from(layout >> 16).unwrap_or(0).wrapping_add(1)
+    }
+}
+
+/// Limits fit the four bits that a layout has for them, and so do algorithms.
+const _: () = assert!(tidegate_core::LIMITS_MAX < 16 && Algorithm::ALL.len() < 16);
+
+/// How a table's entries go over to new rules.
+#[derive(Clone, Debug)]
+pub(crate) struct Passage {
+    pub(crate) old: Shape,
+    pub(crate) new: Shape,
+    /// For each new limit, the old one whose states it takes over.
+    pub(crate) from: Vec<Option<usize>>,
+}
+
+/// An entry outside a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) hash: u64,
+    pub(crate) blocked_until: Micros,
+    pub(crate) name: Vec<u8>,
+    pub(crate) states: Vec<State>,
+}
+
+#[inline]
+pub(crate) fn to_words(state: &State) -> [u64; 2] {
+    match state {
+        State::TokenBucket(state) => state.to_words(),
+        State::FixedWindow(state) => state.to_words(),
+        State::AlignedWindow(state) => state.to_words(),
+        State::SlidingWindow(state) => state.to_words(),
+        State::StrictAverage(state) => state.to_words(),
+        State::LeakyAverage(state) => state.to_words(),
+        // Neither is kept in words: logs have their own room, and sketched keys have no entry.
+        State::SlidingLog(_) | State::Sketched(_) => [0, 0],
+    }
+}
+
+#[inline]
+pub(crate) fn from_words(algorithm: Algorithm, words: [u64; 2]) -> State {
+    match algorithm {
+        Algorithm::TokenBucket => State::TokenBucket(token_bucket::State::from_words(words)),
+        Algorithm::FixedWindow => State::FixedWindow(fixed_window::FirstHit::from_words(words)),
+        Algorithm::AlignedWindow => State::AlignedWindow(fixed_window::Aligned::from_words(words)),
+        Algorithm::SlidingWindow => State::SlidingWindow(sliding_window::State::from_words(words)),
+        Algorithm::StrictAverage => State::StrictAverage(average::Strict::from_words(words)),
+        Algorithm::LeakyAverage => State::LeakyAverage(average::Leaky::from_words(words)),
+        Algorithm::SlidingLog => State::fresh(Algorithm::SlidingLog),
+    }
+}

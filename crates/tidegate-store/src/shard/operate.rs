@@ -1,0 +1,85 @@
+//! What people do: block, unblock, list.
+
+use super::{Frame, Shard};
+use crate::layout::{BLOCKED_UNTIL, HASH};
+use crate::shard::SHARD_BITS;
+use tidegate_core::{Micros, State};
+
+impl Shard {
+    /// Blocks a key, making an entry if there is none; `false` when there is no place for it.
+    pub(crate) fn block(&mut self, frame: &Frame<'_>, hash: u64, key: &[u8], until: Micros) -> bool {
+        let index = match self.slots.find(hash, SHARD_BITS) {
+            Some(index) => index,
+            None if self.make_place(frame, key.len()) || self.make_place_for_block(frame, key.len()) => {
+                let mut states = self.states_of_new(frame, hash);
+                let index = self.insert(&frame.shape, hash, key);
+                self.save(&frame.shape, index, Micros::ZERO, &mut states);
+                index
+            }
+            None => return false,
+        };
+        self.slots.entry_mut(index)[BLOCKED_UNTIL] = until.get();
+        true
+    }
+
+    /// Fresh states; or, if the sketch has admitted the key, states that were charged as much: in a
+    /// place of its own it must not start afresh.
+    fn states_of_new(&self, frame: &Frame<'_>, hash: u64) -> Vec<State> {
+        let mut states = frame.rules.fresh();
+        if frame.now < self.rest.sketch_until {
+            for ((state, sketch), limit) in states.iter_mut().zip(&self.rest.sketches).zip(frame.rules.limits()) {
+                let used = sketch.estimate(hash, limit, frame.now).total().min(limit.burst());
+                state.settle(limit, frame.now);
+                if used > 0 {
+                    state.charge(limit, frame.now, used);
+                }
+            }
+        }
+        states
+    }
+
+    /// A block is rare and must not be lost to a lazy search: look at the whole shard.
+    fn make_place_for_block(&mut self, frame: &Frame<'_>, key_len: usize) -> bool {
+        self.purge(frame);
+        self.make_place(frame, key_len)
+    }
+
+    /// Forgets a key's history and block; was it blocked?
+    pub(crate) fn unblock(&mut self, frame: &Frame<'_>, hash: u64) -> bool {
+        let Some(index) = self.slots.find(hash, SHARD_BITS) else {
+            return false;
+        };
+        let was_blocked = self.is_blocked(frame, index);
+        self.remove(&frame.shape, index);
+        was_blocked
+    }
+
+    /// Forgets all blocked keys; how many were there?
+    pub(crate) fn unblock_all(&mut self, frame: &Frame<'_>) -> u64 {
+        let (mut index, mut unblocked) = (0, 0);
+        while index < self.slots.capacity() {
+            if self.is_blocked(frame, index) {
+                self.remove(&frame.shape, index);
+                unblocked += 1;
+            } else {
+                index += 1;
+            }
+        }
+        unblocked
+    }
+
+    fn is_blocked(&self, frame: &Frame<'_>, index: usize) -> bool {
+        !self.slots.is_vacant(index) && self.slots.entry(index)[BLOCKED_UNTIL] > frame.now.get()
+    }
+
+    /// Hashes and names of the live or of the blocked entries whose hash is above `after`.
+    pub(crate) fn list(&self, frame: &Frame<'_>, blocked_only: bool, after: u64) -> Vec<(u64, Vec<u8>)> {
+        let listed = |index: &usize| {
+            !self.slots.is_vacant(*index)
+                && self.slots.entry(*index)[HASH] > after
+                && if blocked_only { self.is_blocked(frame, *index) } else { !self.is_fresh(frame, *index) }
+        };
+        let entries = (0..self.slots.capacity()).filter(listed).map(|index| self.slots.entry(index));
+        entries.map(|entry| (entry[HASH], self.rest.names.get(entry[frame.shape.name_word()]).to_vec())).collect()
+    }
+}
