@@ -8,7 +8,7 @@
 //!
 //! **Units.** This is the one algorithm that decides with floats: it replaces a server whose
 //! recorded answers must come out to the digit. Times are whole microseconds and become seconds in one
-//! division; the arithmetic is [`mixed`], in exactly this order:
+//! division; the arithmetic is `mixed`, in exactly this order:
 //! ```text
 //! new key:  rate = 0
 //! else:     i = now - last; if i <= 0 then i = 1e-9

@@ -10,7 +10,7 @@ use foldhash::quality::SeedableRandomState;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::Rules;
 use tidegate_core::sketch::Sketch;
 
@@ -23,6 +23,9 @@ pub struct Memory {
     budget: Arc<Budget>,
     sketch_width: Arc<AtomicUsize>,
     tables: Mutex<HashMap<String, Arc<Table>>>,
+    /// Held while tables change their layout and while they are written down, so that a snapshot is of
+    /// one layout.
+    layouts: Mutex<()>,
     /// The most that was held since freed memory was last released.
     peak: AtomicUsize,
 }
@@ -46,6 +49,7 @@ impl Memory {
             budget: Arc::new(Budget::new(max_bytes - max_bytes / SKETCH_SHARE)),
             sketch_width: Arc::default(),
             tables: Mutex::default(),
+            layouts: Mutex::default(),
             peak: AtomicUsize::new(0),
         }
     }
@@ -55,6 +59,7 @@ impl Memory {
     /// limit follows the old one of the same count and period, else of the same period, else of the same
     /// position.
     pub fn table(&self, name: &str, shape: Shape, rules: &Rules) -> Arc<Table> {
+        let _still = self.still();
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(table) = tables.get(name) {
             table.adopt(shape, rules);
@@ -64,6 +69,11 @@ impl Memory {
         tables.insert(name.to_owned(), Arc::clone(&table));
         self.share_sketches(&tables);
         table
+    }
+
+    /// While this is held, no table changes its layout.
+    pub(crate) fn still(&self) -> MutexGuard<'_, ()> {
+        self.layouts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes that these tables would hold, about: existing ones in their new shape, and empty ones.

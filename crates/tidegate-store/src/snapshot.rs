@@ -188,6 +188,7 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Snaps
 // ---- writing ----
 
 fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> io::Result<()> {
+    let _still = store.still();
     let tables = store.tables();
     out.write_all(&MAGIC)?;
     store.seed().iter().try_for_each(|seed| out.write_all(&seed.to_le_bytes()))?;

@@ -36,6 +36,7 @@ pub struct Table {
 #[derive(Debug)]
 struct Current {
     rules: Rules,
+    layout: u32,
     passage: Passage,
 }
 
@@ -110,9 +111,10 @@ impl Table {
         let cells = std::iter::repeat_with(Cell::default).take(SHARDS).collect();
         budget.take(EMPTY_BYTES);
         let passage = Passage { old: shape, new: shape, from: Vec::new() };
+        let layout = shape.layout(1);
         Table {
-            layout: AtomicU32::new(shape.layout(1)),
-            current: RwLock::new(Arc::new(Current { rules: rules.clone(), passage })),
+            layout: AtomicU32::new(layout),
+            current: RwLock::new(Arc::new(Current { rules: rules.clone(), layout, passage })),
             hasher,
             budget,
             sketch_width,
@@ -138,18 +140,16 @@ impl Table {
     pub(crate) fn adopt(&self, shape: Shape, rules: &Rules) {
         let old = self.shape();
         let from = followed(self.current().rules.limits(), rules.limits());
-        let in_place = from.iter().enumerate().all(|(index, origin)| *origin == Some(index));
+        let in_place = old == shape && from.iter().enumerate().all(|(index, origin)| *origin == Some(index));
+        let before = self.layout.load(Relaxed);
+        let layout = if in_place { before } else { shape.layout(Shape::next_generation(before)) };
         let passage = Passage { old, new: shape, from };
-        let current = Arc::new(Current { rules: rules.clone(), passage });
+        let current = Arc::new(Current { rules: rules.clone(), layout, passage });
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
-        if old == shape && in_place {
-            return;
-        }
-        let layout = shape.layout(Shape::next_generation(self.layout.load(Relaxed)));
         self.layout.store(layout, Release);
-        for cell in &self.cells {
-            let mut shard = cell.lock();
-            self.catch_up(cell, &mut shard);
+        if !in_place {
+            // A shard is thus never more than one generation behind.
+            self.cells.iter().for_each(|cell| drop(self.locked(cell)));
         }
     }
 
@@ -157,16 +157,17 @@ impl Table {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Brings a locked shard into the table's layout.
+    /// Brings a locked shard into the layout of the rules in force, and says which those are.
     #[cold]
-    fn catch_up(&self, cell: &Cell, shard: &mut Shard) {
-        let layout = self.layout.load(Acquire);
+    fn catch_up(&self, cell: &Cell, shard: &mut Shard) -> Arc<Current> {
+        let current = self.current();
         if shard.layout == 0 {
-            shard.layout = layout;
-        } else if shard.layout != layout {
-            shard.pass_over(&self.current().passage, layout);
+            shard.layout = current.layout;
+        } else if shard.layout != current.layout {
+            shard.pass_over(&current.passage, current.layout);
             self.account(cell, shard);
         }
+        current
     }
 
     /// Bytes that it would hold under another shape, about.
@@ -244,8 +245,8 @@ impl Table {
         now: Micros,
     ) -> Ruling {
         let mut held = None;
-        let rules = self.in_force(rules, &mut held);
-        let frame = self.frame(rules, now);
+        let rules = self.in_force(cell, shard, rules, &mut held);
+        let frame = self.frame(shard, rules, now);
         if intent == Intent::Hit
             && let Some(ruling) = shard.hit_plain(&frame, hash, cost)
         {
@@ -396,7 +397,8 @@ impl Table {
 
     /// Every entry of one shard, for a snapshot; the others go on meanwhile.
     pub(crate) fn export(&self, index: usize) -> Vec<Entry> {
-        self.locked(&self.cells[index]).export(&self.shape())
+        let shard = self.locked(&self.cells[index]);
+        shard.export(&Shape::of_layout(shard.layout))
     }
 
     /// Takes in entries of one shard.
@@ -404,7 +406,8 @@ impl Table {
         if let Some(first) = entries.first() {
             let cell = self.cell(first.hash);
             let mut shard = self.locked(cell);
-            shard.import(&self.shape(), entries);
+            let shape = Shape::of_layout(shard.layout);
+            shard.import(&shape, entries);
             self.account(cell, &mut shard);
         }
     }
@@ -454,7 +457,9 @@ impl Table {
         let cell = &self.cells[index];
         let mut shard = self.locked(cell);
         let mut held = None;
-        let result = act(&mut shard, &self.frame(self.in_force(rules, &mut held), clock()));
+        let rules = self.in_force(cell, &mut shard, rules, &mut held);
+        let frame = self.frame(&shard, rules, clock());
+        let result = act(&mut shard, &frame);
         self.account(cell, &mut shard);
         result
     }
@@ -469,20 +474,27 @@ impl Table {
         shard
     }
 
-    /// The caller's rules; or, if they are from before the layout changed, those in force.
+    /// The caller's rules, if the locked shard has their layout; otherwise they are from before or after
+    /// a change that is under way, and those in force count.
     #[inline]
-    fn in_force<'a>(&self, rules: &'a Rules, held: &'a mut Option<Arc<Current>>) -> &'a Rules {
-        let shape = self.shape();
+    fn in_force<'a>(
+        &self,
+        cell: &Cell,
+        shard: &mut Shard,
+        rules: &'a Rules,
+        held: &'a mut Option<Arc<Current>>,
+    ) -> &'a Rules {
+        let shape = Shape::of_layout(shard.layout);
         if rules.algorithm() == shape.algorithm && rules.limits().len() == shape.limits {
             return rules;
         }
-        &held.insert(self.current()).rules
+        &held.insert(self.catch_up(cell, shard)).rules
     }
 
     #[inline]
-    fn frame<'a>(&'a self, rules: &'a Rules, now: Micros) -> Frame<'a> {
+    fn frame<'a>(&'a self, shard: &Shard, rules: &'a Rules, now: Micros) -> Frame<'a> {
         let sketch_width = self.sketch_width.load(Relaxed);
-        Frame { shape: self.shape(), rules, budget: &self.budget, sketch_width, now }
+        Frame { shape: Shape::of_layout(shard.layout), rules, budget: &self.budget, sketch_width, now }
     }
 
     /// Never 0, which marks a vacant slot.
@@ -554,12 +566,15 @@ pub fn decide_all(
     guards.sort_unstable_by_key(|(index, _)| *index);
     let now = clock();
     let mut held: Vec<Option<Arc<Current>>> = parts.iter().map(|_| None).collect();
-    let rules: Vec<&Rules> =
-        parts.iter().zip(&mut held).map(|(part, held)| part.table.in_force(part.rules, held)).collect();
+    let mut rules: Vec<&Rules> = Vec::with_capacity(parts.len());
+    for ((part, held), (index, shard)) in parts.iter().zip(&mut held).zip(&mut guards) {
+        rules.push(part.table.in_force(part.table.cell(hashes[*index]), shard, part.rules, held));
+    }
 
     let mut prepared: Vec<Prepared> = Vec::with_capacity(parts.len());
     for (part, (index, shard)) in parts.iter().zip(&mut guards) {
-        prepared.push(shard.prepare(&part.table.frame(rules[*index], now), hashes[*index], part.key, cost, intent));
+        let frame = part.table.frame(shard, rules[*index], now);
+        prepared.push(shard.prepare(&frame, hashes[*index], part.key, cost, intent));
     }
     let mut subjects: Vec<Subject<'_>> =
         rules.iter().zip(&mut prepared).map(|(rules, prepared)| subject(rules, prepared)).collect();
@@ -586,9 +601,9 @@ pub fn decide_all(
     for (index, (mut prepared, part)) in prepared.into_iter().zip(parts).enumerate() {
         prepared.blocked_until = blocked[index];
         answers[index].sketched = prepared.place == Place::Sketched;
-        let frame = part.table.frame(rules[index], now);
         let (cell, hash) = (part.table.cell(hashes[index]), hashes[index]);
         let shard = &mut guards[index].1;
+        let frame = part.table.frame(shard, rules[index], now);
         part.table.conclude(cell, shard, &frame, hash, part.key, cost, intent, prepared, &rulings[index], all_allow);
     }
     (now, answers)
