@@ -2,12 +2,20 @@
 //!
 //! A [`Desk`] turns datagrams into replies: it parses with `tidegate-wire`, finds the limiter with
 //! [`Routes`] and asks the engine, a batch at a time. It does no I/O, so that the simulator answers
-//! with the same code. Invariant: what is denied is answered; silence is an admission.
+//! with the same code. [`serve`] is the I/O around it: a thread and a socket of its own for each
+//! processor, datagrams in batches. Invariant: what is denied is answered; silence is an admission.
 
+mod batch;
+mod counters;
 mod desk;
 mod routes;
+mod server;
+mod sockets;
 
+pub use counters::Counters;
 pub use desk::{Desk, Slot};
 pub use routes::{
     PATTERN_LEN_MAX, REPLACEMENT_LEN_MAX, REWRITES_MAX, ROUTES_MAX, Rewrite, Route, RouteProblem, Routes, Routing,
 };
+pub use server::{DEFAULT_ADDRESS, serve};
+pub use sockets::Sockets;

@@ -9,15 +9,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 pub(crate) struct Doors {
     /// The HTTP door's address, if it is open.
     pub(crate) http: Option<SocketAddr>,
+    /// The UDP door's address, if it is open.
+    pub(crate) udp: Option<SocketAddr>,
 }
 
 impl Default for Doors {
     fn default() -> Doors {
-        Doors { http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 7400))) }
+        let loopback = |port| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        Doors { http: loopback(7400), udp: loopback(7401) }
     }
 }
 
-pub(super) const KNOWN: Known = Known { here: &["http"], later: &["udp", "grpc", "resp"] };
+pub(super) const KNOWN: Known = Known { here: &["http", "udp"], later: &["grpc", "resp"] };
 
 /// Reads the table, which stands at `place`.
 pub(super) fn read(section: &mut Section<'_>, place: Place) -> Doors {
@@ -28,7 +31,10 @@ pub(super) fn read(section: &mut Section<'_>, place: Place) -> Doors {
                 .to_owned(),
         );
     }
-    Doors { http: section.parsed("http", "127.0.0.1:7400", address) }
+    Doors {
+        http: section.parsed("http", "127.0.0.1:7400", address),
+        udp: section.parsed("udp", "127.0.0.1:7401", address),
+    }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -36,6 +36,7 @@ fn an_empty_file_is_valid() {
     assert_eq!(read("# nothing\n", &[]), Ok(Config::default()));
     let config = read("[store]\n", &[]).unwrap();
     assert_eq!(config.doors.http.unwrap().to_string(), "127.0.0.1:7400");
+    assert_eq!(config.doors.udp.unwrap().to_string(), "127.0.0.1:7401");
     assert_eq!(config.store.max_memory, 256 << 20);
 }
 
@@ -49,6 +50,7 @@ path = "data"
 snapshot_every = "1500ms"
 [doors]
 http = "[::1]:0"
+udp = "[::1]:7"
 [[limiter]]
 name = "login-user"
 domain = "login"
@@ -78,6 +80,8 @@ stats = true
     assert_eq!(config.store.path.as_deref(), Some(Path::new("folder/data")));
     assert_eq!(config.store.snapshot_every, Duration::from_millis(1500));
     assert_eq!(config.doors.http.unwrap().to_string(), "[::1]:0");
+    assert_eq!(config.doors.udp.unwrap().to_string(), "[::1]:7");
+    assert_eq!(read("[doors]\nhttp = \"[::1]:0\"", &[]).unwrap().doors.udp, None, "only those it names");
     let [user, minute, ip, global] = config.policy.limiters() else { panic!("four limiters") };
     assert_eq!((user.name.as_str(), user.domain.as_deref(), user.names), ("login-user", Some("login"), false));
     assert_eq!((user.by.as_slice(), user.honour_disable), (["user".to_owned()].as_slice(), false));
@@ -168,7 +172,8 @@ fn store_and_doors_are_checked() {
         ("store = 3", "1:9: [store]: this is a number, not a table; write [store]"),
         ("[doors]\nhttp = \"7400\"", "2:8: [doors] http: \"7400\" is no address; write an IP address and a port"),
         ("[doors]\nhttp = \"127.0.0.1:70000\"", "port from 0 to 65535"),
-        ("[doors]\nudp = \"127.0.0.1:7401\"", "2:1: [doors] udp is not in this version; leave it out"),
+        ("[doors]\ngrpc = \"127.0.0.1:7402\"", "2:1: [doors] grpc is not in this version; leave it out"),
+        ("[doors]\nudp = \"7401\"", "2:7: [doors] udp: \"7401\" is no address; write an IP address and a port"),
         ("[doors]\ngrpc = \"127.0.0.1:7402\"", "[doors] grpc is not in this version"),
         ("[doors]\nresp = \"127.0.0.1:7403\"", "[doors] resp is not in this version"),
         ("[doors]\nhtpp = \"127.0.0.1:7400\"", "did you mean \"http\"?"),
@@ -278,7 +283,7 @@ fn an_error_in_the_environment_names_the_variable() {
         ("TIDEGATE_STORE__", "x", "its name has an empty part; write TIDEGATE_TABLE__SETTING"),
         ("TIDEGATE_STORE__PATH__X", "x", "\"path\" is a string and no table"),
         ("TIDEGATE_STORE__PATH", "12", "[store] path: 12 is a number, not a string; write path = \"data\""),
-        ("TIDEGATE_DOORS__UDP", "127.0.0.1:1", "[doors] udp is not in this version"),
+        ("TIDEGATE_DOORS__GRPC", "127.0.0.1:1", "[doors] grpc is not in this version"),
     ] {
         let error = read("[store]\npath = \"data\"\n", &[(name, value)]).unwrap_err();
         assert!(error.contains(part) && error.contains(&format!("{name}={value}")), "{error}");

@@ -6,12 +6,13 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// Prints it on stdout. The line `listening on http://…` is for programs to read, too.
-pub(super) fn print(http: SocketAddr, file: Option<&Path>, config: &Config) {
-    crate::say(&text(http, file, config));
+/// Prints it on stdout. The lines `listening on http://…` and `listening on udp://…` are for programs
+/// to read, too. `listening` has the addresses that the doors really have.
+pub(super) fn print(listening: &Doors, file: Option<&Path>, config: &Config) {
+    crate::say(&text(listening, file, config));
 }
 
-fn text(http: SocketAddr, file: Option<&Path>, config: &Config) -> String {
+fn text(listening: &Doors, file: Option<&Path>, config: &Config) -> String {
     let limiters = human::plural(config.policy.limiters().len() as u64, "limiter");
     let policy = file.map_or("an example policy".to_owned(), |file| file.display().to_string());
     let state = match &config.store.path {
@@ -19,9 +20,14 @@ fn text(http: SocketAddr, file: Option<&Path>, config: &Config) -> String {
         None => "in memory only".to_owned(),
     };
     let mut text = String::new();
-    let _ = write!(text, "tidegate {}\nlistening on http://{http}\n", env!("CARGO_PKG_VERSION"));
+    let _ = writeln!(text, "tidegate {}", env!("CARGO_PKG_VERSION"));
+    for (scheme, address) in [("http", listening.http), ("udp", listening.udp)] {
+        if let Some(address) = address {
+            let _ = writeln!(text, "listening on {scheme}://{address}");
+        }
+    }
     let _ = write!(text, "policy: {policy}, {limiters}; state: {state}");
-    if file.is_none() {
+    if let (None, Some(http)) = (file, listening.http) {
         let _ = write!(text, "\n\n{}", to_try(http));
     }
     text

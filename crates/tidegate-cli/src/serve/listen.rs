@@ -2,6 +2,7 @@
 
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddr;
+use tidegate_doors::udp::Sockets;
 use tokio::net::TcpListener;
 
 /// A listener, and the address that it really has: port 0 asks for any.
@@ -10,22 +11,32 @@ pub(super) async fn on(address: SocketAddr) -> Result<(TcpListener, SocketAddr),
         let address = listener.local_addr()?;
         Ok((listener, address))
     });
-    bound.map_err(|error| refusal(address, &error))
+    bound.map_err(|error| refusal("http", address, &error))
 }
 
-fn refusal(address: SocketAddr, error: &Error) -> String {
+/// The UDP door's sockets, as many as there are processors, within a bound.
+pub(super) fn on_udp(address: SocketAddr) -> Result<Sockets, String> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(UDP_THREADS_MAX);
+    Sockets::bind(address, threads).map_err(|error| refusal("udp", address, &error))
+}
+
+/// Most threads of the UDP door: the kernel's own work is spread over as many processors again.
+const UDP_THREADS_MAX: usize = 16;
+
+fn refusal(door: &str, address: SocketAddr, error: &Error) -> String {
+    let variable = format!("TIDEGATE_DOORS__{}", door.to_uppercase());
     let remedy = match error.kind() {
         ErrorKind::AddrInUse => format!(
-            "another process has it; stop that one, or choose another port with [doors] http or TIDEGATE_DOORS__HTTP={}:0",
+            "another process has it; stop that one, or choose another port with [doors] {door} or {variable}={}:0",
             address.ip()
         ),
         ErrorKind::PermissionDenied => {
-            "ports below 1024 need a privilege; choose a higher one with [doors] http".to_owned()
+            format!("ports below 1024 need a privilege; choose a higher one with [doors] {door}")
         }
         ErrorKind::AddrNotAvailable => {
             "this machine does not have the address; use 127.0.0.1, or 0.0.0.0 for all of its own".to_owned()
         }
-        _ => "choose another address with [doors] http".to_owned(),
+        _ => format!("choose another address with [doors] {door}"),
     };
     format!("error: cannot listen on {address}: {error}; {remedy}")
 }

@@ -11,15 +11,18 @@ mod reload;
 mod signals;
 mod tending;
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, Doors};
 use crate::log::{self, LogFormat};
 use reload::Reloader;
 use signals::{Signal, Signals};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate::{Clock, Gate, Settings};
 use tidegate_doors::http::{self, HttpSettings};
+use tidegate_doors::udp::{self, Counters, Desk, Sockets};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -67,12 +70,22 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
         Some(address) => Some(listen::on(address).await?),
         None => None,
     };
+    let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
     let gate = open(&config)?;
+    let desk = Desk::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
+    let desk = Arc::new(desk);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
+    let listening =
+        Doors { http: listener.as_ref().map(|(_, address)| *address), udp: sockets.as_ref().map(Sockets::address) };
+    banner::print(&listening, file.map(PathBuf::as_path), &config);
+    let counters = sockets.as_ref().map(|sockets| Arc::new(Counters::new(sockets)));
     if let Some((listener, address)) = listener {
-        banner::print(address, file.map(PathBuf::as_path), &config);
-        tasks.spawn(http_door(listener, address, gate.clone(), stopped.clone()));
+        let settings = HttpSettings { udp: counters.clone(), ..http_settings() };
+        tasks.spawn(http_door(listener, address, gate.clone(), settings, stopped.clone()));
+    }
+    if let Some((sockets, counters)) = sockets.zip(counters) {
+        tasks.spawn(udp_door(sockets, Arc::clone(&desk), counters, stopped.clone()));
     }
     notify::tell("READY=1");
     tasks.spawn(tending::run(gate.clone(), config.store.clone(), stopped));
@@ -85,11 +98,11 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
                     info!("{name}: stopping; a second one ends at once");
                     break Ok(());
                 }
-                (Signal::Reload, Some(reloader)) => reloader.reload(&gate, &config).await,
+                (Signal::Reload, Some(reloader)) => reloader.reload(&gate, &desk, &config).await,
                 (Signal::Reload, None) => info!("nothing to reload: started without a file"),
             },
             _ = look.tick() => if let Some(reloader) = &mut reloader && reloader.has_changed() {
-                reloader.reload(&gate, &config).await;
+                reloader.reload(&gate, &desk, &config).await;
             },
             Some(ended) = tasks.join_next() => break Err(unexpected(ended)),
         }
@@ -112,10 +125,32 @@ async fn http_door(
     listener: TcpListener,
     address: SocketAddr,
     gate: Gate,
+    settings: HttpSettings,
     stopped: watch::Receiver<bool>,
 ) -> Result<(), String> {
-    let served = http::serve(listener, gate, http_settings(), told_to_stop(stopped)).await;
+    let served = http::serve(listener, gate, settings, told_to_stop(stopped)).await;
     served.map_err(|error| format!("error: the HTTP door at {address} failed: {error}; start again"))
+}
+
+/// The UDP door has threads of its own; this waits for them.
+async fn udp_door(
+    sockets: Sockets,
+    desk: Arc<Desk>,
+    counters: Arc<Counters>,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), String> {
+    let (address, stop) = (sockets.address(), Arc::new(AtomicBool::new(false)));
+    let flag = Arc::clone(&stop);
+    let mut threads = tokio::task::spawn_blocking(move || udp::serve(&sockets, &desk, &counters, &flag));
+    let served = tokio::select! {
+        ended = &mut threads => ended,
+        () = told_to_stop(stopped) => {
+            stop.store(true, Relaxed);
+            threads.await
+        }
+    };
+    let served = served.map_err(|error| error.to_string()).and_then(|ended| ended.map_err(|error| error.to_string()));
+    served.map_err(|error| format!("error: the UDP door at {address} failed: {error}; start again"))
 }
 
 /// Waits for the stop; a sender that is gone means the same.

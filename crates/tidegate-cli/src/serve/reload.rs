@@ -5,6 +5,7 @@ use crate::human;
 use std::path::PathBuf;
 use std::time::SystemTime;
 use tidegate::Gate;
+use tidegate_doors::udp::Desk;
 use tracing::{error, info, warn};
 
 /// Reads the file again when asked to, or when it has changed.
@@ -27,7 +28,7 @@ impl Reloader {
     }
 
     /// Reads the file and puts its policy in force. `running` is what the process started with.
-    pub(super) async fn reload(&mut self, gate: &Gate, running: &Config) {
+    pub(super) async fn reload(&mut self, gate: &Gate, desk: &Desk, running: &Config) {
         self.seen = self.look();
         let file = self.file.clone();
         let gate = gate.clone();
@@ -39,6 +40,10 @@ impl Reloader {
         });
         match read.await {
             Ok(Ok((config, reloaded))) => {
+                // The configuration has checked the routes against its own policy.
+                if let Err(problem) = desk.reload(&config.udp) {
+                    error!("the UDP routes stay as they were: {problem}");
+                }
                 let limiters = human::plural(config.policy.limiters().len() as u64, "limiter");
                 info!("reloaded {}: {limiters}, counters kept", self.file.display());
                 for limiter in reloaded.afresh {
@@ -70,6 +75,7 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
         ("[store] path", running.store.path != new.store.path),
         ("[store] snapshot_every", running.store.snapshot_every != new.store.snapshot_every),
         ("[doors] http", running.doors.http != new.doors.http),
+        ("[doors] udp", running.doors.udp != new.doors.udp),
     ];
     changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
 }

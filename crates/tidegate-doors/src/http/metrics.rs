@@ -45,6 +45,11 @@ impl Metrics {
     }
 }
 
+/// Writing to a `String` cannot fail.
+macro_rules! line {
+    ($text:expr, $($arg:tt)*) => { let _ = writeln!($text, $($arg)*); };
+}
+
 /// The whole exposition.
 pub(crate) fn text(door: &Door) -> String {
     let mut text = String::with_capacity(8 * 1024);
@@ -54,12 +59,13 @@ pub(crate) fn text(door: &Door) -> String {
     push_requests(&mut text, &door.metrics);
     push_latency(&mut text, &door.metrics);
     push_connections(&mut text, door);
+    if let Some(udp) = &door.settings.udp {
+        for (name, kind, help, value) in udp.metrics() {
+            head(&mut text, name, kind, help);
+            line!(text, "{name} {value}");
+        }
+    }
     text
-}
-
-/// Writing to a `String` cannot fail.
-macro_rules! line {
-    ($text:expr, $($arg:tt)*) => { let _ = writeln!($text, $($arg)*); };
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

@@ -4,6 +4,7 @@ use super::bounds::{HEADER_BUFFER_MAX, REFUSALS_MAX};
 use super::connections::{Connections, run};
 use super::door::Door;
 use super::watchdog::{tick_length, ticks};
+use crate::udp::Counters;
 use hyper::server::conn::http1;
 use std::io;
 use std::net::SocketAddr;
@@ -34,6 +35,8 @@ pub struct HttpSettings {
     pub drain_timeout: Duration,
     /// Who may enable, disable, block and unblock. Default: this machine.
     pub who_may_change: WhoMayChange,
+    /// The UDP door beside this one, whose counts `/metrics` tells. Default: none.
+    pub udp: Option<Arc<Counters>>,
 }
 
 /// Who may change things.
@@ -55,6 +58,7 @@ impl Default for HttpSettings {
             idle_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(10),
             who_may_change: WhoMayChange::Loopback,
+            udp: None,
         }
     }
 }

@@ -101,6 +101,8 @@ impl Desk {
         mut seen: impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
     ) {
         let live = self.live.load();
+        // Counting all shards takes a while: once a batch is enough.
+        let mut size = None;
         let mut waiting: Vec<Waiting<'_>> = Vec::with_capacity(datagrams.len());
         for (index, datagram) in datagrams.iter().enumerate() {
             let slot = &mut slots[index];
@@ -125,7 +127,7 @@ impl Desk {
                 }
                 Command::GetSize => {
                     self.decide(&live, &mut waiting, now, slots, &mut seen);
-                    slots[index].write(&request, &self.size());
+                    slots[index].write(&request, size.get_or_insert_with(|| self.size()));
                 }
             }
         }

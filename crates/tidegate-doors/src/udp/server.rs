@@ -1,0 +1,65 @@
+//! The door's threads: receive a batch, answer it at one reading of the clock, send the replies.
+
+use super::batch::{BATCH, Incoming, send};
+use super::counters::Counters;
+use super::desk::{Desk, Slot};
+use super::sockets::Sockets;
+use std::io::{self, ErrorKind};
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Where the door listens unless told otherwise: loopback only.
+pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7401";
+
+/// How long to wait after a receive that failed, most likely for want of memory.
+const ERROR_PAUSE: Duration = Duration::from_millis(10);
+
+/// Serves until `stop` is set, with a thread for each socket; returns when all have ended. What was
+/// received by then is answered.
+///
+/// # Errors
+/// When a thread cannot be started; the others are stopped then.
+pub fn serve(sockets: &Sockets, desk: &Desk, counters: &Counters, stop: &AtomicBool) -> io::Result<()> {
+    std::thread::scope(|scope| {
+        for socket in &sockets.all {
+            let thread = std::thread::Builder::new().name("udp".to_owned());
+            if let Err(error) = thread.spawn_scoped(scope, || work(socket, desk, counters, stop)) {
+                stop.store(true, Relaxed);
+                return Err(error);
+            }
+        }
+        Ok(())
+    })
+}
+
+fn work(socket: &UdpSocket, desk: &Desk, counters: &Counters, stop: &AtomicBool) {
+    let mut incoming = Incoming::new();
+    let mut slots = vec![Slot::default(); BATCH];
+    while !stop.load(Relaxed) {
+        match incoming.receive(socket) {
+            Ok(()) => answer(socket, &incoming, &mut slots, desk, counters),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => {
+                counters.errors.fetch_add(1, Relaxed);
+                std::thread::sleep(ERROR_PAUSE);
+            }
+        }
+    }
+}
+
+fn answer(socket: &UdpSocket, incoming: &Incoming, slots: &mut [Slot], desk: &Desk, counters: &Counters) {
+    let datagrams = incoming.datagrams();
+    let slots = &mut slots[..datagrams.len()];
+    desk.answer(&datagrams, desk.gate().now(), slots);
+    let mut replies = 0;
+    let answered = incoming.senders().zip(slots.iter()).filter_map(|(sender, slot)| Some((sender?, slot.reply()?)));
+    let unsent = send(socket, answered.inspect(|_| replies += 1));
+    let received = datagrams.len() as u64;
+    counters.received.fetch_add(received, Relaxed);
+    counters.silent.fetch_add(received - replies, Relaxed);
+    counters.answered.fetch_add(replies - unsent, Relaxed);
+    if unsent > 0 {
+        counters.unsent.fetch_add(unsent, Relaxed);
+    }
+}

@@ -1,0 +1,58 @@
+//! Sockets of the UDP door: one for each thread, all on one address (SO_REUSEPORT), so that the
+//! kernel spreads clients over them and no thread waits for another.
+
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+/// Bound sockets, not served yet.
+#[derive(Debug)]
+pub struct Sockets {
+    pub(super) all: Vec<UdpSocket>,
+    address: SocketAddr,
+}
+
+/// What we ask for; the kernel gives at most net.core.rmem_max, and the metrics tell what it gave.
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+/// How long a thread waits for a datagram before it looks whether it should stop.
+const WAIT: Duration = Duration::from_millis(100);
+/// How long a reply may wait for room in the send buffer. Room is the network card's to make, not
+/// the client's.
+const SEND_WAIT: Duration = Duration::from_millis(50);
+
+impl Sockets {
+    /// Takes the address with this many sockets; port 0 takes any free one.
+    ///
+    /// # Errors
+    /// When the address cannot be had. Another process on it is an error, too, although the kernel
+    /// would let two share it.
+    pub fn bind(address: SocketAddr, sockets: usize) -> io::Result<Sockets> {
+        // A socket that does not share finds out who is there, and which port is free.
+        let address = UdpSocket::bind(address)?.local_addr()?;
+        let all = (0..sockets.max(1)).map(|_| bind_one(address)).collect::<io::Result<_>>()?;
+        Ok(Sockets { all, address })
+    }
+
+    /// Where they listen.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The kernel's receive buffer of one socket.
+    pub(super) fn receive_buffer_bytes(&self) -> usize {
+        self.all.first().and_then(|socket| socket2::SockRef::from(socket).recv_buffer_size().ok()).unwrap_or(0)
+    }
+}
+
+fn bind_one(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_port(true)?;
+    // Less than we ask for is no reason not to start.
+    let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
+    socket.bind(&address.into())?;
+    socket.set_read_timeout(Some(WAIT))?;
+    socket.set_write_timeout(Some(SEND_WAIT))?;
+    Ok(socket.into())
+}
