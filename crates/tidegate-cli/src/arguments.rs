@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::{client, serve, simulate};
+use crate::{client, serve, simulate, udp};
 use std::path::PathBuf;
 
 /// One rate limiter behind every door.
@@ -24,6 +24,8 @@ pub(crate) enum Command {
     },
     /// Replay a trace or an access log on a policy, with a clock of its own
     Simulate(simulate::Args),
+    /// Ask a server over UDP: over_limit KEY, get_stats KEY, get_size or ping
+    Udp(udp::Args),
     #[command(flatten)]
     Client(client::Command),
 }

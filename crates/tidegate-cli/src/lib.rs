@@ -7,7 +7,7 @@
 //! | `config` | the file, the environment, and what is wrong with them |
 //! | `serve` | the doors on the engine, reload, snapshots, the stop |
 //! | `simulate` | traces and access logs on a clock of their own |
-//! | `client` | the commands that ask a server |
+//! | `client`, `udp` | the commands that ask a server |
 
 mod arguments;
 mod calendar;
@@ -21,6 +21,7 @@ mod mangled;
 mod nearest;
 mod serve;
 mod simulate;
+mod udp;
 
 use arguments::{Arguments, Command};
 use clap::Parser as _;
@@ -50,6 +51,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => done(serve::run(&args)),
         Command::Validate { file } => validate(&file),
         Command::Simulate(args) => done(simulate::run(&args)),
+        Command::Udp(args) => udp::run(&args),
         Command::Client(command) => client::run(&command),
     }
 }

@@ -6,12 +6,14 @@
 //! processor, datagrams in batches. Invariant: what is denied is answered; silence is an admission.
 
 mod batch;
+mod client;
 mod counters;
 mod desk;
 mod routes;
 mod server;
 mod sockets;
 
+pub use client::{Client, TIMEOUT};
 pub use counters::Counters;
 pub use desk::{Desk, Slot};
 pub use routes::{

@@ -54,12 +54,54 @@ impl<'a> Request<'a> {
         if datagram.len() > REQUEST_LEN_MAX {
             return None;
         }
-        let digits = datagram.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let (id, rest) = match (digits, datagram.get(digits)) {
-            (1.., Some(b' ')) => (Some(&datagram[..digits]), &datagram[digits + 1..]),
-            _ => (None, datagram),
-        };
+        let (id, rest) = split_id(datagram);
         Some(Request { id, command: Command::parse(rest)? })
+    }
+}
+
+/// The id in front of a request or a reply, if there is one, and what follows it.
+#[must_use]
+pub fn split_id(datagram: &[u8]) -> (Option<&[u8]>, &[u8]) {
+    let digits = datagram.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    match (digits, datagram.get(digits)) {
+        (1.., Some(b' ')) => (Some(&datagram[..digits]), &datagram[digits + 1..]),
+        _ => (None, datagram),
+    }
+}
+
+/// What a client is told of a key.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Answer {
+    /// Is it over its limit?
+    pub over: bool,
+    /// Its rate.
+    pub rate: f64,
+    /// The limit.
+    pub limit: f64,
+    /// The limit's period, in seconds.
+    pub period_s: u64,
+}
+
+impl Answer {
+    /// Reads `ok Y|N RATE LIMIT PERIOD`, without an id.
+    ///
+    /// ```
+    /// use tidegate_wire::udp::Answer;
+    /// let answer = Answer::parse(b"ok Y 28.1 22.0 20").unwrap();
+    /// assert_eq!((answer.over, answer.rate, answer.limit, answer.period_s), (true, 28.1, 22.0, 20));
+    /// assert_eq!(Answer::parse(b"pong"), None);
+    /// ```
+    #[must_use]
+    pub fn parse(reply: &[u8]) -> Option<Answer> {
+        let mut words = std::str::from_utf8(reply).ok()?.split(' ');
+        let (ok, over) = (words.next()?, words.next()?);
+        let answer = Answer {
+            over: over == "Y",
+            rate: words.next()?.parse().ok()?,
+            limit: words.next()?.parse().ok()?,
+            period_s: words.next()?.parse().ok()?,
+        };
+        (ok == "ok" && matches!(over, "Y" | "N") && words.next().is_none()).then_some(answer)
     }
 }
 

@@ -92,6 +92,11 @@ impl Server {
         eventually(part, || self.log().contains(part));
     }
 
+    /// The UDP door's address, from the banner.
+    pub(crate) fn udp(&self) -> &str {
+        self.banner.lines().find_map(|line| line.strip_prefix("listening on udp://")).unwrap()
+    }
+
     /// Runs a client command against it.
     pub(crate) fn ask(&self, args: &[&str]) -> Output {
         Command::new(TIDEGATE).args(args).env("TIDEGATE_SERVER", &self.url).output().unwrap()

@@ -1,0 +1,116 @@
+//! The UDP door of the real binary, asked by its own client and by one that was written from the
+//! protocol's text alone.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+#[path = "server/http.rs"]
+mod http;
+mod server;
+
+use server::{Folder, Server, eventually, stderr, stdout, tidegate};
+use std::net::{TcpStream, UdpSocket};
+use std::process::Command;
+
+const MUSICBRAINZ: &str = include_str!("../../../examples/musicbrainz.toml");
+
+fn start(folder: &Folder, address: &str) -> Server {
+    let doors = format!("[doors]\nhttp = \"127.0.0.1:0\"\nudp = \"{address}\"\n");
+    let file = folder.write("musicbrainz.toml", &(doors + MUSICBRAINZ));
+    Server::start(folder, Some(&file))
+}
+
+#[test]
+fn a_client_in_python_is_served() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let folder = Folder::new();
+        let server = start(&folder, address);
+        let (host, port) = server.udp().rsplit_once(':').unwrap();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/udp_client.py");
+        let output = Command::new("python3").args([script, host.trim_matches(['[', ']']), port]).output().unwrap();
+        assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), ("all well\n", ""));
+    }
+}
+
+#[test]
+fn the_command_asks_and_its_exit_code_tells() {
+    let folder = Folder::new();
+    let mut server = start(&folder, "127.0.0.1:0");
+    let ask = |query: &[&str]| tidegate(&[&["udp", server.udp(), "--timeout", "5s"], query].concat());
+    let check = |query: &[&str], code: i32, reply: &str| {
+        let output = ask(query);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(code), reply), "{}", stderr(&output));
+    };
+    check(&["ping"], 0, "pong\n");
+    check(&["0042", "ping"], 0, "pong\n");
+    check(&["over_limit ws ua=generic-bad-ua"], 0, "ok N 0.0 100.0 10\n");
+    check(&["over_limit", "nobody"], 0, "ok N 0.0 1.0 1\n");
+    check(&["get_stats", "ws", "global"], 0, "n_req=0 n_over=0 last_max_rate=0 key=ws global\n");
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..200 {
+        socket.send_to(b"over_limit ws ip=192.0.2.7", server.udp()).unwrap();
+    }
+    // Another thread of the door may still be busy with those.
+    eventually("a key that is over its limit is told so", || {
+        let output = ask(&["over_limit ws ip=192.0.2.7"]);
+        output.status.code() == Some(1) && stdout(&output).starts_with("ok Y ")
+    });
+    let output = ask(&["PING"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("\"PING\" is no request"), "{}", stderr(&output));
+    server.stop();
+}
+
+#[test]
+fn silence_is_not_over_and_verbose_says_so() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let output = tidegate(&["udp", &address, "over_limit k"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str(), stderr(&output).as_str()), (Some(0), "", ""));
+    let output = tidegate(&["udp", "--verbose", &address, "over_limit k"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stderr(&output).contains("within 100 ms: taken for not over"), "{}", stderr(&output));
+    let output = tidegate(&["udp", &address, "ping"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("no reply from"), "{}", stderr(&output));
+}
+
+#[test]
+fn replies_with_another_id_are_passed_over() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap().to_string();
+    let thread = std::thread::spawn(move || {
+        let mut buffer = [0; 100];
+        let (len, client) = server.recv_from(&mut buffer).unwrap();
+        let id = String::from_utf8(buffer[..len].to_vec()).unwrap().split(' ').next().unwrap().to_owned();
+        for reply in [format!("1{id} pong"), "pong".to_owned(), "x".to_owned(), format!("{id} pong")] {
+            server.send_to(reply.as_bytes(), client).unwrap();
+        }
+    });
+    let output = tidegate(&["udp", "--timeout", "5s", &address, "ping"]);
+    thread.join().unwrap();
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "pong\n"));
+}
+
+#[test]
+fn a_reload_replaces_the_routes_and_metrics_tell_of_the_door() {
+    let folder = Folder::new();
+    let config = |pattern: &str| {
+        format!(
+            "[doors]\nhttp = \"127.0.0.1:0\"\nudp = \"127.0.0.1:0\"\n[[limiter]]\nname = \"a\"\nlimits = [\"7 per hour\"]\n\
+             [[udp.route]]\nmatch = '{pattern}'\nlimiter = \"a\"\n"
+        )
+    };
+    let file = folder.write("t.toml", &config("^x$"));
+    let server = Server::start(&folder, Some(&file));
+    let ask = |key: &str| stdout(&tidegate(&["udp", "--timeout", "5s", server.udp(), "over_limit", key]));
+    assert_eq!((ask("x").as_str(), ask("y").as_str()), ("ok N 1.0 7.0 3600\n", "ok N 0.0 1.0 1\n"));
+    folder.write("t.toml", &config("^y$"));
+    server.signal("HUP");
+    server.wait_for_log("reloaded");
+    assert_eq!((ask("x").as_str(), ask("y").as_str()), ("ok N 0.0 1.0 1\n", "ok N 1.0 7.0 3600\n"));
+    let mut wire = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    let (_, metrics) = http::exchange(&mut wire, "GET /metrics", "");
+    for line in ["tidegate_udp_datagrams_total 4", "tidegate_udp_replies_total 4", "tidegate_udp_dropped_total 0"] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+    assert!(metrics.contains("tidegate_udp_receive_buffer_bytes "), "{metrics}");
+}
