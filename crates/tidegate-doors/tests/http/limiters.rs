@@ -2,7 +2,7 @@
 
 use crate::server::{Server, check, check_response};
 use std::collections::BTreeSet;
-use tidegate::Request;
+use tidegate::{Micros, Request};
 use tidegate_doors::http::HttpSettings;
 
 #[test]
@@ -126,16 +126,17 @@ fn m2_a_full_table_limits_on_and_has_no_place_for_a_block() {
         server.gate.decide(&new).unwrap().explanation[0].sketched
     });
     assert!(live.is_some(), "the table never filled");
-    check(
-        &server,
-        r#"
+    // One shard is full first, and hashes are seeded: a key that finds its own shard full is looked for.
+    let refused = |i: &u32| server.gate.block("api", format!("new-{i}").as_bytes(), Micros::from_secs(600)).is_err();
+    let new = format!("new-{}", (0..10_000).find(refused).unwrap());
+    let script = r#"
         PUT /v1/limiters/api/keys/new/block {"for":"10m"} -> 507 "code":"full" & raise [store] max_memory
         PUT /v1/limiters/api/keys/key-0/block {"for":"10m"} -> 200
         POST /v1/hit {"limiter":"api","key":"new","cost":3,"explain":true} -> 200 "sketched":true
         POST /v1/hit {"limiter":"api","key":"new"} -> 429
         GET /v1/limiters/api/keys/new -> 429 "sketched":true
-        GET /metrics -> 200 !tidegate_sketched_decisions_total{limiter="api",verdict="denied"} 0"#,
-    );
+        GET /metrics -> 200 !tidegate_sketched_decisions_total{limiter="api",verdict="denied"} 0"#;
+    check(&server, &script.replace("keys/new", &format!("keys/{new}")).replace("\"new\"", &format!("\"{new}\"")));
 }
 
 #[test]
