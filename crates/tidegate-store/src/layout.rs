@@ -2,7 +2,7 @@
 //!
 //! An entry is its hash, until when it is blocked, the states of its limits, and where its name is kept.
 
-use tidegate_core::{Algorithm, Compact, Micros, State};
+use tidegate_core::{Algorithm, Compact, Micros, Rules, State};
 use tidegate_core::{average, fixed_window, sliding_window, token_bucket};
 
 /// What fixes the layout of a table's entries.
@@ -47,11 +47,17 @@ impl Shape {
     #[inline]
     pub(crate) fn of_layout(layout: u32) -> Shape {
         Shape {
-            algorithm: Algorithm::ALL[(layout & 0xf) as usize % Algorithm::ALL.len()],
+            algorithm: ALGORITHMS[(layout & 0xf) as usize],
             limits: (layout >> 4 & 0xf) as usize,
             names: layout >> 8 & 1 == 1,
             stats: layout >> 9 & 1 == 1,
         }
+    }
+
+    /// Are entries of this shape entries of these rules?
+    #[inline]
+    pub(crate) fn fits(&self, rules: &Rules) -> bool {
+        rules.algorithm() == self.algorithm && rules.limits().len() == self.limits
     }
 
     /// The next generation of a layout.
@@ -59,6 +65,17 @@ impl Shape {
         u16::try_from(layout >> 16).unwrap_or(0).wrapping_add(1)
     }
 }
+
+/// Every algorithm at its number, and as many more as four bits count, so that no bound need be checked.
+const ALGORITHMS: [Algorithm; 16] = {
+    let mut all = [Algorithm::ALL[0]; 16];
+    let mut index = 0;
+    while index < Algorithm::ALL.len() {
+        all[index] = Algorithm::ALL[index];
+        index += 1;
+    }
+    all
+};
 
 /// Limits fit the four bits that a layout has for them, and so do algorithms.
 const _: () = assert!(tidegate_core::LIMITS_MAX < 16 && Algorithm::ALL.len() < 16);

@@ -128,12 +128,7 @@ impl Shard {
         let words = &mut entry[STATES..];
         let ruling = match frame.shape.algorithm {
             Algorithm::TokenBucket => hit_plain::<token_bucket::State>(words, limit, frame.now, cost),
-            Algorithm::FixedWindow => hit_plain::<fixed_window::FirstHit>(words, limit, frame.now, cost),
-            Algorithm::AlignedWindow => hit_plain::<fixed_window::Aligned>(words, limit, frame.now, cost),
-            Algorithm::SlidingWindow => hit_plain::<sliding_window::State>(words, limit, frame.now, cost),
-            Algorithm::StrictAverage => hit_plain::<average::Strict>(words, limit, frame.now, cost),
-            Algorithm::LeakyAverage => hit_plain::<average::Leaky>(words, limit, frame.now, cost),
-            Algorithm::SlidingLog => None,
+            other => hit_other(other, words, limit, frame.now, cost),
         }?;
         self.latest = frame.now;
         self.count(&ruling, ruling.is_allowed(), Intent::Hit, Place::At(index));
@@ -367,6 +362,20 @@ impl Shard {
         while self.rest.sketches.len() < frame.shape.limits {
             self.rest.sketches.push(Sketch::new(frame.sketch_width));
         }
+    }
+}
+
+/// Apart, so that the default algorithm's way stays short enough to be inlined.
+#[inline(never)]
+fn hit_other(algorithm: Algorithm, words: &mut [u64], limit: &Limit, now: Micros, cost: u32) -> Option<Ruling> {
+    match algorithm {
+        Algorithm::TokenBucket => hit_plain::<token_bucket::State>(words, limit, now, cost),
+        Algorithm::FixedWindow => hit_plain::<fixed_window::FirstHit>(words, limit, now, cost),
+        Algorithm::AlignedWindow => hit_plain::<fixed_window::Aligned>(words, limit, now, cost),
+        Algorithm::SlidingWindow => hit_plain::<sliding_window::State>(words, limit, now, cost),
+        Algorithm::StrictAverage => hit_plain::<average::Strict>(words, limit, now, cost),
+        Algorithm::LeakyAverage => hit_plain::<average::Leaky>(words, limit, now, cost),
+        Algorithm::SlidingLog => None,
     }
 }
 

@@ -24,6 +24,8 @@ use tidegate_core::{Decision, Limit, Micros, Rules};
 pub struct Table {
     /// The layout that shards should have, readable without a lock; they pass over under their own.
     layout: AtomicU32,
+    /// Words of an entry, for prefetching; a hint, like the cells' own.
+    stride: AtomicUsize,
     current: RwLock<Arc<Current>>,
     hasher: SeedableRandomState,
     budget: Arc<Budget>,
@@ -114,6 +116,7 @@ impl Table {
         let layout = shape.layout(1);
         Table {
             layout: AtomicU32::new(layout),
+            stride: AtomicUsize::new(shape.stride()),
             current: RwLock::new(Arc::new(Current { rules: rules.clone(), layout, passage })),
             hasher,
             budget,
@@ -147,6 +150,7 @@ impl Table {
         let current = Arc::new(Current { rules: rules.clone(), layout, passage });
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
         self.layout.store(layout, Release);
+        self.stride.store(shape.stride(), Relaxed);
         if !in_place {
             // A shard is thus never more than one generation behind.
             self.cells.iter().for_each(|cell| drop(self.locked(cell)));
@@ -227,7 +231,7 @@ impl Table {
     #[inline]
     fn announce(&self, key: &[u8]) -> u64 {
         let hash = self.hash(key);
-        self.cell(hash).prefetch(hash, self.shape().stride());
+        self.cell(hash).prefetch(hash, self.stride.load(Relaxed));
         hash
     }
 
@@ -244,18 +248,34 @@ impl Table {
         intent: Intent,
         now: Micros,
     ) -> Ruling {
+        let frame = self.frame(shard, rules, now);
+        if intent == Intent::Hit
+            && frame.shape.fits(rules)
+            && !frame.shape.stats
+            && let Some(ruling) = shard.hit_plain(&frame, hash, cost)
+        {
+            return ruling;
+        }
+        self.decide_at_length(cell, shard, rules, hash, key, cost, intent, now)
+    }
+
+    /// The general way: whatever is not a plain hit.
+    #[expect(clippy::too_many_arguments, reason = "the second half of decide_locked, nowhere else")]
+    #[inline(never)]
+    fn decide_at_length(
+        &self,
+        cell: &Cell,
+        shard: &mut Shard,
+        rules: &Rules,
+        hash: u64,
+        key: &[u8],
+        cost: u32,
+        intent: Intent,
+        now: Micros,
+    ) -> Ruling {
         let mut held = None;
         let rules = self.in_force(cell, shard, rules, &mut held);
         let frame = self.frame(shard, rules, now);
-        if intent == Intent::Hit
-            && let Some(ruling) = shard.hit_plain(&frame, hash, cost)
-        {
-            if frame.shape.stats {
-                shard.note_stats(&frame, hash, &ruling);
-                self.account(cell, shard);
-            }
-            return ruling;
-        }
         let mut prepared = shard.prepare(&frame, hash, key, cost, intent);
         let mut subject = subject(rules, &mut prepared);
         let ruling = all_or_nothing::decide(&mut subject, now, cost, intent);
@@ -484,8 +504,7 @@ impl Table {
         rules: &'a Rules,
         held: &'a mut Option<Arc<Current>>,
     ) -> &'a Rules {
-        let shape = Shape::of_layout(shard.layout);
-        if rules.algorithm() == shape.algorithm && rules.limits().len() == shape.limits {
+        if Shape::of_layout(shard.layout).fits(rules) {
             return rules;
         }
         &held.insert(self.catch_up(cell, shard)).rules
