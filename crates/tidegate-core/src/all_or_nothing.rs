@@ -57,8 +57,8 @@ pub struct Subject<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct Ruling {
-    /// The limit that the decision describes, from 0.
-    pub limit_index: usize,
+    /// The limit that the decision describes, from 0. A byte: rulings are copied around by the million.
+    pub limit_index: u8,
     /// Its decision.
     pub decision: Decision,
     /// Why.
@@ -184,7 +184,11 @@ impl Subject<'_> {
                 state.note_denial(limit, now, cost);
             }
         }
-        let told = self.rules.limits().get(ruling.limit_index).zip(self.states.get(ruling.limit_index));
+        let told = self
+            .rules
+            .limits()
+            .get(usize::from(ruling.limit_index))
+            .zip(self.states.get(usize::from(ruling.limit_index)));
         match told {
             Some((limit, state)) => Ruling { decision: state.decision(limit, now, ruling.decision.verdict), ..ruling },
             None => ruling,
@@ -209,7 +213,7 @@ impl Subject<'_> {
             Verdict::Deny { retry_after: Some(_) } => Reason::Limited,
             Verdict::Deny { retry_after: None } => Reason::CostAboveLimit,
         };
-        Ruling { limit_index: best.0, decision: best.1, reason }
+        Ruling { limit_index: u8::try_from(best.0).unwrap_or(u8::MAX), decision: best.1, reason }
     }
 
     /// The ruling while a block lasts: it hides what the limits would say, but for a cost that

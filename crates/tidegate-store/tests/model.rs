@@ -246,7 +246,7 @@ impl Told {
                 Reason::Blocked => "blocked",
                 Reason::CostAboveLimit => "never",
             },
-            limit_index: ruling.limit_index,
+            limit_index: ruling.limit_index.into(),
             limit: ruling.decision.limit.into(),
             remaining: ruling.decision.remaining.into(),
             reset_after: ruling.decision.reset_after.get().into(),

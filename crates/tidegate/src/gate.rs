@@ -287,7 +287,7 @@ fn answered(limiter: &Limiter, ruling: &Ruling, at: Micros) -> Answer {
         allowed: ruling.is_allowed(),
         reason: ruling.reason.into(),
         limiter: Some(Arc::clone(&limiter.spec)),
-        limit_index: ruling.limit_index,
+        limit_index: ruling.limit_index.into(),
         limit: Some(decision.limit),
         remaining: Some(decision.remaining),
         retry_after: match decision.verdict {

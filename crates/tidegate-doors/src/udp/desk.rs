@@ -182,7 +182,8 @@ impl Live {
 }
 
 fn decided(limiter: &Limiter, ruling: &Ruling) -> Reply<'static> {
-    let period = limiter.spec().rules.limits().get(ruling.limit_index).map_or(Micros::ZERO, |limit| limit.period());
+    let period =
+        limiter.spec().rules.limits().get(usize::from(ruling.limit_index)).map_or(Micros::ZERO, |limit| limit.period());
     Reply::OverLimit {
         over: !ruling.is_allowed(),
         rate: ruling.decision.rate.get(),
