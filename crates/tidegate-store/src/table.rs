@@ -4,20 +4,26 @@
 //! several keys locks its shards in one global order, so that two such requests cannot wait for each
 //! other. Keys are known by a seeded 64-bit hash; names are kept only to be listed.
 
+mod change;
+mod several;
+
+pub use several::decide_all;
+
 use crate::bare::{Guard, Lock, prefetch};
 use crate::budget::Budget;
 use crate::layout::{Entry, Passage, Shape};
-use crate::shard::{Counts, Frame, Place, Prepared, SHARD_BITS, SHARDS, Shard};
+use crate::shard::{Counts, Frame, Prepared, SHARD_BITS, SHARDS, Shard};
 use crate::slots::{LINE_BYTES, Slots};
 use crate::stats::{KeyStats, STRIDE};
+use change::Current;
 use foldhash::quality::SeedableRandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use tidegate_core::all_or_nothing::{self, Intent, Ruling, Subject};
 use tidegate_core::sketch::Sketch;
-use tidegate_core::{Decision, Limit, Micros, Rules};
+use tidegate_core::{Decision, Micros, Rules};
 
 /// The states of one limiter's keys.
 #[derive(Debug)]
@@ -32,14 +38,6 @@ pub struct Table {
     sketch_width: Arc<AtomicUsize>,
     disabled: AtomicBool,
     cells: Box<[Cell]>,
-}
-
-/// The rules in force, and how shards that are a generation behind get there.
-#[derive(Debug)]
-struct Current {
-    rules: Rules,
-    layout: u32,
-    passage: Passage,
 }
 
 /// A shard with its lock, alone on its cache lines so that neighbours do not slow each other.
@@ -136,42 +134,6 @@ impl Table {
     #[must_use]
     pub fn rules(&self) -> Rules {
         self.current().rules.clone()
-    }
-
-    /// Goes over to other rules, shard by shard, each under its lock: a decision meanwhile finds its
-    /// shard in the new layout or brings it there, so that none is lost. One call at a time.
-    pub(crate) fn adopt(&self, shape: Shape, rules: &Rules) {
-        let old = self.shape();
-        let from = followed(self.current().rules.limits(), rules.limits());
-        let in_place = old == shape && from.iter().enumerate().all(|(index, origin)| *origin == Some(index));
-        let before = self.layout.load(Relaxed);
-        let layout = if in_place { before } else { shape.layout(Shape::next_generation(before)) };
-        let passage = Passage { old, new: shape, from };
-        let current = Arc::new(Current { rules: rules.clone(), layout, passage });
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
-        self.layout.store(layout, Release);
-        self.stride.store(shape.stride(), Relaxed);
-        if !in_place {
-            // A shard is thus never more than one generation behind.
-            self.cells.iter().for_each(|cell| drop(self.locked(cell)));
-        }
-    }
-
-    fn current(&self) -> Arc<Current> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Brings a locked shard into the layout of the rules in force, and says which those are.
-    #[cold]
-    fn catch_up(&self, cell: &Cell, shard: &mut Shard) -> Arc<Current> {
-        let current = self.current();
-        if shard.layout == 0 {
-            shard.layout = current.layout;
-        } else if shard.layout != current.layout {
-            shard.pass_over(&current.passage, current.layout);
-            self.account(cell, shard);
-        }
-        current
     }
 
     /// Bytes that it would hold under another shape, about.
@@ -537,95 +499,9 @@ impl Drop for Table {
     }
 }
 
-/// For each new limit, the old one that it follows: the same count and period, else the same period,
-/// else the same position; none follows two.
-fn followed(old: &[Limit], new: &[Limit]) -> Vec<Option<usize>> {
-    let mut from: Vec<Option<usize>> = vec![None; new.len()];
-    let tests: [fn(&Limit, &Limit, bool) -> bool; 3] = [
-        |old, new, _| old.count() == new.count() && old.period() == new.period(),
-        |old, new, _| old.period() == new.period(),
-        |_, _, same_position| same_position,
-    ];
-    for test in tests {
-        for (index, limit) in new.iter().enumerate() {
-            if from[index].is_none() {
-                let free = |origin: &usize| !from.contains(&Some(*origin));
-                let fits = |origin: &usize| test(&old[*origin], limit, *origin == index);
-                from[index] = (0..old.len()).filter(free).find(fits);
-            }
-        }
-    }
-    from
-}
-
 #[inline]
 pub(crate) fn shard_of(hash: u64) -> usize {
     usize::try_from(hash >> (u64::BITS - SHARD_BITS)).unwrap_or(0)
-}
-
-/// Decides a request of several keys, all or nothing. `clock` is read once all shards are locked.
-pub fn decide_all(
-    parts: &[Part<'_>],
-    cost: u32,
-    intent: Intent,
-    explain: bool,
-    clock: impl FnOnce() -> Micros,
-) -> (Micros, Vec<PartAnswer>) {
-    let hashes: Vec<u64> = parts.iter().map(|part| part.table.hash(part.key)).collect();
-    let mut order: Vec<usize> = (0..parts.len()).collect();
-    let place = |index: usize| (std::ptr::from_ref(parts[index].table).addr(), shard_of(hashes[index]));
-    order.sort_unstable_by_key(|index| place(*index));
-    debug_assert!(order.windows(2).all(|pair| place(pair[0]).0 != place(pair[1]).0), "distinct tables");
-
-    let mut guards: Vec<(usize, Guard<'_, Shard>)> = Vec::with_capacity(parts.len());
-    for index in order {
-        let table = parts[index].table;
-        guards.push((index, table.locked(table.cell(hashes[index]))));
-    }
-    guards.sort_unstable_by_key(|(index, _)| *index);
-    let now = clock();
-    let mut held: Vec<Option<Arc<Current>>> = parts.iter().map(|_| None).collect();
-    let mut rules: Vec<&Rules> = Vec::with_capacity(parts.len());
-    for ((part, held), (index, shard)) in parts.iter().zip(&mut held).zip(&mut guards) {
-        rules.push(part.table.in_force(part.table.cell(hashes[*index]), shard, part.rules, held));
-    }
-
-    let mut prepared: Vec<Prepared> = Vec::with_capacity(parts.len());
-    for (part, (index, shard)) in parts.iter().zip(&mut guards) {
-        let frame = part.table.frame(shard, rules[*index], now);
-        prepared.push(shard.prepare(&frame, hashes[*index], part.key, cost, intent));
-    }
-    let mut subjects: Vec<Subject<'_>> =
-        rules.iter().zip(&mut prepared).map(|(rules, prepared)| subject(rules, prepared)).collect();
-    let verdicts: Vec<Vec<Decision>> = match explain {
-        true => subjects.iter_mut().map(|subject| subject.decisions(now, cost)).collect(),
-        false => Vec::new(),
-    };
-    let rulings = all_or_nothing::decide_all(&mut subjects, now, cost, intent);
-    let mut answers: Vec<PartAnswer> = Vec::with_capacity(parts.len());
-    for (index, subject) in subjects.iter_mut().enumerate() {
-        let after = if explain { subject.decisions(now, 0) } else { Vec::new() };
-        let decisions = after.into_iter().zip(verdicts.get(index).into_iter().flatten());
-        answers.push(PartAnswer {
-            ruling: rulings[index],
-            blocked_until: subject.blocked_until,
-            sketched: false,
-            decisions: decisions.map(|(after, before)| Decision { verdict: before.verdict, ..after }).collect(),
-        });
-    }
-    let blocked: Vec<Micros> = subjects.iter().map(|subject| subject.blocked_until).collect();
-    drop(subjects);
-
-    let all_allow = rulings.iter().all(Ruling::is_allowed);
-    for (index, (mut prepared, part)) in prepared.into_iter().zip(parts).enumerate() {
-        prepared.blocked_until = blocked[index];
-        answers[index].sketched = prepared.place == Place::Sketched;
-        let (cell, hash) = (part.table.cell(hashes[index]), hashes[index]);
-        let shard = &mut guards[index].1;
-        let frame = part.table.frame(shard, rules[index], now);
-        part.table.conclude(cell, shard, &frame, hash, part.key, cost, intent, prepared, &rulings[index], all_allow);
-    }
-    (now, answers)
 }
 
 fn subject<'a>(rules: &'a Rules, prepared: &'a mut Prepared) -> Subject<'a> {
