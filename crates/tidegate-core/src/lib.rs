@@ -24,7 +24,7 @@ pub mod token_bucket;
 
 pub use decision::{Decision, Rate, Status, Verdict};
 pub use key::{KEY_LEN_MAX, KeyError, check_key};
-pub use limit::{Limit, LimitError, PERIOD_MAX, PERIOD_MIN, TextProblem};
+pub use limit::{Bucket, Limit, LimitError, PERIOD_MAX, PERIOD_MIN, TextProblem};
 pub use meter::{Compact, Meter};
 pub use micros::Micros;
 pub use rules::{Algorithm, LIMITS_MAX, Rules, RulesError};
