@@ -1,9 +1,9 @@
 //! Asking Redis for a decision: the arguments of its scripts and what they return.
 
 use super::link::Sent;
-use super::names::Names;
+use super::names::keys;
 use super::resp::{Reply, Writer};
-use super::script::{Purpose, Script, place, plain_token_bucket, script};
+use super::script::{Purpose, Script, pause_script, place, plain_token_bucket, script};
 use super::{Meaning, Redis, StoreError};
 use crate::table::PartAnswer;
 use tidegate_core::all_or_nothing::{Intent, Reason, Ruling};
@@ -20,103 +20,114 @@ pub struct Question<'a> {
     pub names: bool,
     /// Whom.
     pub key: &'a [u8],
+    /// How it lies in Redis.
+    pub layout: Layout<'a>,
 }
 
-/// A request's cost and what it is for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub(super) now: Option<Micros>,
-    pub(super) cost: u32,
-    pub(super) intent: Intent,
-    pub(super) explain: bool,
+/// How a limiter's keys lie in Redis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layout<'a> {
+    /// One key each, with everything in it.
+    Native,
+    /// The keys of Pause, to be shared with it; for buckets of whole seconds.
+    Pause {
+        /// Pause's scope.
+        scope: &'a str,
+    },
 }
+
+/// A request but for its keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// For tests; in production `None`: the server's clock is asked.
+    pub now: Option<Micros>,
+    /// How much.
+    pub cost: u32,
+    /// Hit or peek.
+    pub intent: Intent,
+    /// With what every limit says.
+    pub explain: bool,
+}
+
+/// When it was decided, by the server's clock, and what each part says.
+pub type Answers = (Micros, Vec<PartAnswer>);
 
 impl Redis {
-    /// Decides a request of one or several keys, all or nothing; says when, by the server's clock.
-    /// One round trip. `now` is for tests: in production the server's clock is asked.
+    /// Decides a request of one or several keys, all or nothing. One round trip.
     ///
     /// # Errors
     /// When the server does not answer; [`StoreError::is_ambiguous`] tells whether it may have been charged.
-    pub async fn decide(
-        &self,
-        now: Option<Micros>,
-        questions: &[Question<'_>],
-        cost: u32,
-        intent: Intent,
-        explain: bool,
-    ) -> Result<(Micros, Vec<PartAnswer>), StoreError> {
-        let asked = Asked { now, cost, intent, explain };
-        if let [question] = questions
-            && is_plain(question, &asked)
-            && let Some(answer) = self.decide_plainly(question, &asked).await?
-        {
-            return Ok(answer);
+    pub async fn decide(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
+        match questions {
+            [question] if is_plain(question, asked) => match self.decide_plainly(question, asked).await? {
+                Some(answer) => Ok(answer),
+                None => self.decide_at_length(questions, asked).await,
+            },
+            [question] if self.is_sharded() => self.decide_sharded(question, asked).await,
+            _ => self.decide_at_length(questions, asked).await,
         }
-        self.decide_at_length(questions, &asked).await
     }
 
     /// `None`: the entry is not what the short script knows.
-    async fn decide_plainly(
-        &self,
-        question: &Question<'_>,
-        asked: &Asked,
-    ) -> Result<Option<(Micros, Vec<PartAnswer>)>, StoreError> {
-        let names = Names::of(question.limiter, question.key);
+    async fn decide_plainly(&self, question: &Question<'_>, asked: &Asked) -> Result<Option<Answers>, StoreError> {
+        let keys = keys(question, self.is_sharded());
+        let indexed = question.names && keys.len() > 1;
         let limit = &question.rules.limits()[0];
-        let keys: [&[u8]; 2] = [&names.state, names.tracked.as_bytes()];
-        let indexed = question.names && !self.is_sharded();
-        let keys = if indexed { &keys[..] } else { &keys[..1] };
+        let keys = &keys[..if indexed { 2 } else { 1 }];
         let reply = self.run(plain_token_bucket(), keys, 9, |args| {
             now_argument(args, asked.now);
             args.number(asked.cost.into());
-            plain_arguments(args, limit);
+            args.number(limit.burst().into());
+            args.number(limit.period().get());
+            bucket_arguments(args, limit);
             args.part(if indexed { question.key } else { b"" });
         });
-        let reply = reply.await?;
-        if reply == Reply::Nil {
-            return Ok(None);
+        match reply.await? {
+            Reply::Nil => Ok(None),
+            reply => plain_answer(&reply, limit).map(Some).ok_or_else(|| self.link.garbled("not a decision")),
         }
-        let answer = plain_answer(&reply, limit).ok_or_else(|| self.link.garbled("not a decision"))?;
-        Ok(Some(answer))
     }
 
-    async fn decide_at_length(
+    pub(super) async fn decide_at_length(
         &self,
         questions: &[Question<'_>],
         asked: &Asked,
-    ) -> Result<(Micros, Vec<PartAnswer>), StoreError> {
-        let names: Vec<Names> = questions.iter().map(|q| Names::of(q.limiter, q.key)).collect();
-        let width = if self.is_sharded() { 1 } else { 3 };
-        let mut keys: Vec<&[u8]> = Vec::with_capacity(questions.len() * width);
-        for (question, names) in questions.iter().zip(&names) {
-            keys.push(&names.state);
-            if width == 3 {
-                keys.push(names.tracked_if(question.names));
-                keys.push(names.blocked.as_bytes());
-            }
-        }
-        let count = 5 + questions.iter().map(|q| 3 + limit_arguments(q.rules)).sum::<usize>();
-        let script = script(Purpose::Decide, questions.iter().map(|q| q.rules.algorithm()));
+    ) -> Result<Answers, StoreError> {
+        let (script, keys, width) = self.scripted(Purpose::Decide, questions)?;
+        let count = 5 + questions.iter().map(subject_len).sum::<usize>();
         let reply = self.run(script, &keys, count, |args| {
             now_argument(args, asked.now);
+            args.number(width);
             args.part(if asked.intent == Intent::Hit { b"h" } else { b"p" });
             args.number(asked.cost.into());
             args.part(if asked.explain { b"1" } else { b"0" });
-            args.number(width as u64);
-            for question in questions {
-                args.part(question.key);
-                rule_arguments(args, question.rules);
-            }
+            questions.iter().for_each(|question| subject(args, question));
         });
-        let reply = reply.await?;
-        answers(&reply, questions).ok_or_else(|| self.link.garbled("not a decision"))
+        answers(&reply.await?, questions).ok_or_else(|| self.link.garbled("not a decision"))
+    }
+
+    /// The script for these questions, its keys, and how many each question has.
+    pub(super) fn scripted(
+        &self,
+        purpose: Purpose,
+        questions: &[Question<'_>],
+    ) -> Result<(&'static Script, Vec<Vec<u8>>, u64), StoreError> {
+        let of_pause = |question: &&Question<'_>| question.layout != Layout::Native;
+        let script = match questions.iter().filter(of_pause).count() {
+            0 => script(purpose, questions.iter().map(|question| question.rules.algorithm())),
+            n if n == questions.len() => pause_script(purpose),
+            _ => return Err(StoreError::Unsupported("one request of limiters in Pause's layout and of others")),
+        };
+        let keys: Vec<_> = questions.iter().flat_map(|question| keys(question, self.is_sharded())).collect();
+        let width = keys.len() / questions.len().max(1);
+        Ok((script, keys, width as u64))
     }
 
     /// Runs a script: by its name, and whole if the server does not know it.
     pub(super) async fn run(
         &self,
         script: &Script,
-        keys: &[&[u8]],
+        keys: &[Vec<u8>],
         count: usize,
         write: impl Fn(&mut Writer<'_>),
     ) -> Result<Reply, StoreError> {
@@ -134,7 +145,7 @@ impl Redis {
         &self,
         verb: &[u8],
         what: &[u8],
-        keys: &[&[u8]],
+        keys: &[Vec<u8>],
         count: usize,
         write: &impl Fn(&mut Writer<'_>),
     ) -> Result<Sent, StoreError> {
@@ -165,40 +176,48 @@ pub(super) fn now_argument(args: &mut Writer<'_>, now: Option<Micros>) {
     }
 }
 
-fn plain_arguments(args: &mut Writer<'_>, limit: &Limit) {
+/// How many arguments a subject is; see `lua/arguments.lua`.
+pub(super) fn subject_len(question: &Question<'_>) -> usize {
+    let each = match question.rules.algorithm() {
+        Algorithm::TokenBucket => 8,
+        Algorithm::Buckets => 5,
+        _ => 3,
+    };
+    3 + question.rules.limits().len() * each
+}
+
+pub(super) fn subject(args: &mut Writer<'_>, question: &Question<'_>) {
+    let rules: &Rules = question.rules;
+    args.part(question.key);
+    args.part(&[place(rules.algorithm()).1]);
+    args.number(rules.limits().len() as u64);
+    for check in rules.checks() {
+        let limit = check.limit();
+        args.number(limit.count().into());
+        args.number(limit.period().get());
+        args.number(check.block().unwrap_or(Micros::ZERO).get());
+        match rules.algorithm() {
+            Algorithm::TokenBucket => {
+                args.number(limit.burst().into());
+                bucket_arguments(args, limit);
+            }
+            Algorithm::Buckets => {
+                args.number(rules.grid().resolution().get());
+                args.number(rules.grid().history().get());
+            }
+            _ => {}
+        }
+    }
+}
+
+fn bucket_arguments(args: &mut Writer<'_>, limit: &Limit) {
     let bucket = limit.bucket();
-    args.number(limit.burst().into());
-    args.number(limit.period().get());
     for number in [bucket.per_micro.into(), bucket.interval, bucket.full, bucket.full_micros] {
         args.number(number);
     }
 }
 
-/// How many arguments the rules' limits are; see `lua/limits.lua`.
-pub(super) fn limit_arguments(rules: &Rules) -> usize {
-    rules.limits().len() * if rules.algorithm() == Algorithm::TokenBucket { 8 } else { 3 }
-}
-
-/// The algorithm and its limits: two arguments more than [`limit_arguments`].
-pub(super) fn rule_arguments(args: &mut Writer<'_>, rules: &Rules) {
-    args.part(&[place(rules.algorithm()).1]);
-    args.number(rules.limits().len() as u64);
-    for limit in rules.limits() {
-        args.number(limit.count().into());
-        args.number(limit.period().get());
-        args.number(limit.block().unwrap_or(Micros::ZERO).get());
-        if rules.algorithm() == Algorithm::TokenBucket {
-            let bucket = limit.bucket();
-            for number in
-                [limit.burst().into(), bucket.per_micro.into(), bucket.interval, bucket.full, bucket.full_micros]
-            {
-                args.number(number);
-            }
-        }
-    }
-}
-
-fn plain_answer(reply: &Reply, limit: &Limit) -> Option<(Micros, Vec<PartAnswer>)> {
+fn plain_answer(reply: &Reply, limit: &Limit) -> Option<Answers> {
     let [at, verdict, remaining, reset] = list(reply)? else { return None };
     let decision = decision(verdict, remaining, reset, &Reply::Text(Vec::new()), limit)?;
     let reason = if decision.verdict.is_allowed() { Reason::Ok } else { Reason::Limited };
@@ -207,7 +226,7 @@ fn plain_answer(reply: &Reply, limit: &Limit) -> Option<(Micros, Vec<PartAnswer>
     Some((micros(at)?, vec![answer]))
 }
 
-fn answers(reply: &Reply, questions: &[Question<'_>]) -> Option<(Micros, Vec<PartAnswer>)> {
+fn answers(reply: &Reply, questions: &[Question<'_>]) -> Option<Answers> {
     let (at, parts) = list(reply)?.split_first()?;
     if parts.len() != questions.len() {
         return None;
@@ -217,7 +236,7 @@ fn answers(reply: &Reply, questions: &[Question<'_>]) -> Option<(Micros, Vec<Par
 }
 
 fn answer(part: &Reply, limits: &[Limit]) -> Option<PartAnswer> {
-    let [reason, index, verdict, remaining, reset, rate, until, _started, all] = list(part)? else { return None };
+    let [reason, index, verdict, remaining, reset, rate, until, all] = list(part)? else { return None };
     let limit_index = u8::try_from(int(index)?).ok()?;
     let reason = match int(reason)? {
         0 => Reason::Ok,

@@ -12,9 +12,10 @@ mod names;
 mod operate;
 mod resp;
 mod script;
+mod sharded;
 mod url;
 
-pub use ask::Question;
+pub use ask::{Answers, Asked, Layout, Question};
 pub use error::{Meaning, StoreError};
 pub use url::{Kind, Url, UrlError};
 

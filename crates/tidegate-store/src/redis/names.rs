@@ -6,6 +6,8 @@
 //! [`GROUPS`] slots. Names of limiters have no braces, so that no key can leave its slot.
 //! Invariant: these names are shared by all processes and versions; changing them forgets all counts.
 
+use super::{Layout, Question};
+
 /// Groups of keys that share their indexes.
 pub(crate) const GROUPS: u32 = 256;
 
@@ -21,27 +23,34 @@ pub(crate) fn prefix(limiter: &str, group: u32) -> String {
     format!("tg:{{{limiter}/{group:02x}}}:s:")
 }
 
-/// The names of a key's state and of its indexes.
-#[derive(Debug)]
-pub(crate) struct Names {
-    pub(crate) state: Vec<u8>,
-    pub(crate) tracked: String,
-    pub(crate) blocked: String,
+/// The keys of a key's script. Of a sharded store only the first: the others may be on another shard.
+pub(crate) fn keys(question: &Question<'_>, sharded: bool) -> Vec<Vec<u8>> {
+    let mut keys = match question.layout {
+        Layout::Native => native(question),
+        Layout::Pause { scope } => vec![history(scope, question.key), blocks(scope).into_bytes()],
+    };
+    keys.truncate(if sharded { 1 } else { keys.len() });
+    keys
 }
 
-impl Names {
-    pub(crate) fn of(limiter: &str, key: &[u8]) -> Names {
-        let group = group(key);
-        let mut state = prefix(limiter, group).into_bytes();
-        state.extend_from_slice(key);
-        Names { state, tracked: tracked(limiter, group), blocked: blocked(limiter, group) }
-    }
+/// State, tracked names, blocked names. Where names are not kept the state stands in for their index,
+/// which scripts understand: a name of another slot would not do in a cluster.
+fn native(question: &Question<'_>) -> Vec<Vec<u8>> {
+    let group = group(question.key);
+    let mut state = prefix(question.limiter, group).into_bytes();
+    state.extend_from_slice(question.key);
+    let tracked = if question.names { tracked(question.limiter, group).into_bytes() } else { state.clone() };
+    vec![state, tracked, blocked(question.limiter, group).into_bytes()]
+}
 
-    /// The index of tracked names; where names are not kept the key stands in for it, which scripts
-    /// understand, as a name of another slot would not do in a cluster.
-    pub(crate) fn tracked_if(&self, names: bool) -> &[u8] {
-        if names { self.tracked.as_bytes() } else { &self.state }
-    }
+/// Pause's counts of an identifier.
+pub(crate) fn history(scope: &str, identifier: &[u8]) -> Vec<u8> {
+    [b"i:", scope.as_bytes(), b":|", identifier, b"|"].concat()
+}
+
+/// Pause's blocked identifiers of a scope.
+pub(crate) fn blocks(scope: &str) -> String {
+    format!("b:|{scope}|")
 }
 
 /// The index of a group's tracked names.
@@ -55,18 +64,28 @@ pub(crate) fn blocked(limiter: &str, group: u32) -> String {
 }
 
 /// The flag of a disabled limiter. It has no expiry.
-pub(crate) fn disabled(limiter: &str) -> String {
-    format!("tg:disabled:{limiter}")
+pub(crate) fn disabled(limiter: &str, layout: Layout<'_>) -> String {
+    match layout {
+        Layout::Native => format!("tg:disabled:{limiter}"),
+        Layout::Pause { scope } => format!("internal:|{scope}|:disabled"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::{Algorithm, Rules};
 
     #[test]
     fn names_are_fixed_for_ever() {
-        let names = Names::of("api", b"user-1");
-        assert_eq!(String::from_utf8_lossy(&names.state), format!("tg:{{api/{:02x}}}:s:user-1", group(b"user-1")));
+        let rules = Rules::new(Algorithm::TokenBucket, &["1 per day".parse().unwrap()]).unwrap();
+        let question = Question { limiter: "api", rules: &rules, names: true, key: b"user-1", layout: Layout::Native };
+        let all = ["tg:{api/ab}:s:user-1", "tg:{api/ab}:t", "tg:{api/ab}:b"].map(|name| name.as_bytes().to_vec());
+        assert_eq!(keys(&question, false), all);
+        assert_eq!(keys(&question, true), all[..1]);
+        let question = Question { layout: Layout::Pause { scope: "notify" }, ..question };
+        assert_eq!(keys(&question, false), ["i:notify:|user-1|", "b:|notify|"].map(|name| name.as_bytes().to_vec()));
+        assert_eq!(disabled("api", Layout::Pause { scope: "notify" }), "internal:|notify|:disabled");
         assert_eq!((group(b""), group(b"user-1"), group(b"192.0.2.1")), (0xc5, 0xab, 0x8c));
     }
 

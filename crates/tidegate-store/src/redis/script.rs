@@ -26,35 +26,49 @@ impl Script {
     }
 }
 
-/// What a script does.
+/// What a script does; the last part of its text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// Decides requests of one or more keys.
     Decide,
-    /// Lists names.
+    /// Lists names of a group.
     List,
     /// Blocks a key.
     Block,
     /// Forgets a key.
     Unblock,
+    /// Counts without asking.
+    Increment,
+    /// Asks without counting.
+    Analyze,
 }
 
-const PURPOSES: usize = 4;
-/// Sets of algorithms, a bit each; fixed windows share one file, and so do averages.
-const SETS: usize = 1 << FILES.len();
+const PURPOSES: [&str; 6] = [
+    include_str!("lua/decide.lua"),
+    include_str!("lua/list.lua"),
+    include_str!("lua/block.lua"),
+    include_str!("lua/unblock.lua"),
+    include_str!("lua/increment.lua"),
+    include_str!("lua/analyze.lua"),
+];
 
 const HEAD: &str = include_str!("lua/head.lua");
+const ARGUMENTS: &str = include_str!("lua/arguments.lua");
 const ENTRY: &str = include_str!("lua/entry.lua");
-const LIMITS: &str = include_str!("lua/limits.lua");
-const FILES: [&str; 5] = [
+/// The algorithms' arithmetic; fixed windows share a file, and so do averages.
+const METERS: [&str; 6] = [
     include_str!("lua/token_bucket.lua"),
     include_str!("lua/fixed_window.lua"),
     include_str!("lua/sliding_log.lua"),
     include_str!("lua/sliding_window.lua"),
     include_str!("lua/average.lua"),
+    include_str!("lua/buckets.lua"),
 ];
+/// Sets of algorithms, a bit each.
+const SETS: usize = 1 << METERS.len();
+const BUCKETS: usize = 5;
 
-/// Which of `FILES` holds an algorithm, and its letter in scripts and in stored entries.
+/// Which of `METERS` holds an algorithm, and its letter in scripts and in stored entries.
 pub(crate) const fn place(algorithm: Algorithm) -> (usize, u8) {
     match algorithm {
         Algorithm::TokenBucket => (0, b'T'),
@@ -64,25 +78,41 @@ pub(crate) const fn place(algorithm: Algorithm) -> (usize, u8) {
         Algorithm::SlidingWindow => (3, b'W'),
         Algorithm::StrictAverage => (4, b'S'),
         Algorithm::LeakyAverage => (4, b'L'),
+        Algorithm::Buckets => (BUCKETS, b'B'),
     }
 }
 
 /// The script for a purpose that knows these algorithms.
 pub(crate) fn script(purpose: Purpose, algorithms: impl IntoIterator<Item = Algorithm>) -> &'static Script {
-    static MADE: [[OnceLock<Script>; SETS]; PURPOSES] = [const { [const { OnceLock::new() }; SETS] }; PURPOSES];
+    static MADE: [[OnceLock<Script>; SETS]; PURPOSES.len()] =
+        [const { [const { OnceLock::new() }; SETS] }; PURPOSES.len()];
     let set = algorithms.into_iter().fold(0, |set, algorithm| set | 1 << place(algorithm).0);
     MADE[purpose as usize][set].get_or_init(|| {
-        let mut files = vec![HEAD];
-        files.extend((0..FILES.len()).filter(|bit| set >> bit & 1 == 1).map(|bit| FILES[bit]));
-        files.push(ENTRY);
-        files.extend(match purpose {
-            Purpose::Decide => [LIMITS, include_str!("lua/decide.lua")],
-            Purpose::List => [LIMITS, include_str!("lua/list.lua")],
-            Purpose::Block => ["", include_str!("lua/block.lua")],
-            Purpose::Unblock => ["", include_str!("lua/unblock.lua")],
-        });
-        Script::new(&files)
+        let meters = (0..METERS.len()).filter(|bit| set >> bit & 1 == 1).map(|bit| METERS[bit]);
+        let parts: Vec<&str> = [HEAD].into_iter().chain(meters).chain([ARGUMENTS, ENTRY]).collect();
+        Script::new(&[parts.as_slice(), &[PURPOSES[purpose as usize]]].concat())
     })
+}
+
+/// The same for buckets in Pause's layout.
+pub(crate) fn pause_script(purpose: Purpose) -> &'static Script {
+    static MADE: [OnceLock<Script>; PURPOSES.len()] = [const { OnceLock::new() }; PURPOSES.len()];
+    MADE[purpose as usize].get_or_init(|| {
+        let entry = include_str!("lua/entry_pause.lua");
+        Script::new(&[HEAD, METERS[BUCKETS], ARGUMENTS, entry, PURPOSES[purpose as usize]])
+    })
+}
+
+/// Names of a sorted set with a score that is later than now.
+pub(crate) fn later_names() -> &'static Script {
+    static MADE: OnceLock<Script> = OnceLock::new();
+    MADE.get_or_init(|| Script::new(&[HEAD, include_str!("lua/later.lua")]))
+}
+
+/// Enters a name into an index on another shard.
+pub(crate) fn note_block() -> &'static Script {
+    static MADE: OnceLock<Script> = OnceLock::new();
+    MADE.get_or_init(|| Script::new(&[HEAD, ENTRY, include_str!("lua/note_block.lua")]))
 }
 
 /// The short script for the commonest case; see its file.

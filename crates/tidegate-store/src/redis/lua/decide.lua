@@ -1,27 +1,9 @@
 -- The core's all_or_nothing.rs: unless every limit of every subject allows, none is charged.
--- KEYS: for each subject its key, or its key and the indexes of tracked and of blocked names.
--- ARGV: now, 'h' hit or 'p' peek, cost, '1' to explain, keys of a subject, then for each subject: name, algorithm
---   and its limits (limits.lua).
+-- ARGV: now, width, 'h' hit or 'p' peek, cost, '1' to explain, subjects.
 -- Returns now, then for each subject: reason, limit's index, verdict, remaining, reset, rate, blocked until,
---   1 if a block has just started, and the decisions of all limits, if they were asked for.
-local hit, cost, explain, width = ARGV[2] == 'h', tonumber(ARGV[3]), ARGV[4] == '1', tonumber(ARGV[5])
+--   and the decisions of all limits, if they were asked for.
+local hit, cost, explain = argument() == 'h', number(), argument() == '1'
 local OK, LIMITED, BLOCKED, COST_ABOVE_LIMIT = 0, 1, 2, 3
-
-local at = 5
-local function argument()
-  at = at + 1
-  return ARGV[at]
-end
-
-local function subject(place)
-  local e = { key = KEYS[place], name = argument(), tag = argument() }
-  if width == 3 then e.tracked, e.blocked = KEYS[place + 1], KEYS[place + 2] end
-  if e.tracked == e.key then e.tracked = nil end
-  e.limits = limits_of(e.tag, argument)
-  e.meter = meters[e.tag]
-  load(e)
-  return e
-end
 
 local function verdict(e, i)
   local l = e.limits[i]
@@ -36,10 +18,6 @@ local function decision(e, i, v)
   local rate = ''
   if m.rate then rate = m.rate(s) end
   return { index = i, verdict = v, remaining = remaining, reset = reset, rate = rate }
-end
-
-local function settle(e)
-  for i, l in ipairs(e.limits) do e.meter.settle(e.states[i], l) end
 end
 
 local function allows(e)
@@ -106,7 +84,7 @@ end
 local function conclude(e, all_allow)
   if not hit or cost == 0 then return look(e) end
   if not all_allow then return start_block(e, note_denial(e, look(e))) end
-  for i, l in ipairs(e.limits) do e.meter.charge(e.states[i], l, cost) end
+  for i = 1, e.meter.shared and 1 or #e.limits do e.meter.charge(e.states[i], e.limits[i], cost) end
   return weigh(e, function() return ALLOW end)
 end
 
@@ -128,6 +106,7 @@ end
 local subjects, all_allow = {}, true
 for place = 1, #KEYS, width do
   local e = subject(place)
+  load(e)
   settle(e)
   all_allow = all_allow and allows(e)
   subjects[#subjects + 1] = e
@@ -137,14 +116,10 @@ for _, e in ipairs(subjects) do
   local before = {}
   for i = 1, explain and #e.limits or 0 do before[i] = verdict(e, i) end
   local ruling = conclude(e, all_allow)
-  local started = e.started and 1 or 0
   reply[#reply + 1] = {
     ruling.reason, ruling.index - 1, told(ruling.verdict), ruling.remaining, ruling.reset, ruling.rate, e.until_at,
-    started, explain and explained(e, before) or {},
+    explain and explained(e, before) or {},
   }
-  if hit then save(e, e.meter) end
-  if e.started and e.blocked then
-    index(e.blocked, e.name, ceil(e.until_at / 1000), ceil((e.until_at - now) / 1000))
-  end
+  if hit then save(e) end
 end
 return reply

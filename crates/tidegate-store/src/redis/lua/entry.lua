@@ -1,10 +1,13 @@
--- How a key lies in Redis: a header (algorithm, blocked until, listed until), then a record for each limit.
+-- How a key lies in Redis: a header (algorithm, blocked until, listed until), then a record for each limit; in
+-- buckets one for each block of time. The keys of a subject are its state and, if it has three, the indexes of
+-- tracked and of blocked names; where names are not kept, the state's key stands in for the first.
 -- It is a string; of a sliding log it is field `h` of a hash, as its chunks are fields beside it.
 -- A record starts with its limit's period: when limits were changed, each goes on with the record of the same
 -- period, else with the one in its place. Another algorithm starts afresh, the block aside.
 local HEADER, HEADER_BYTES = '<c1dd', 17
 local WORDS, WORDS_BYTES = '<dddd', 32
 local LOG, LOG_BYTES = '<dddddddddd', 80
+local BLOCK, BLOCK_BYTES = '<dI4', 12
 
 local function log_of(key, l, id)
   return {
@@ -70,46 +73,59 @@ local function read(key, is_log)
   return redis.call('HGET', key, 'h'), true
 end
 
--- e: key, tracked and blocked (the indexes; nil: none), tag, limits. Adds until, listed, states.
+-- The one state of buckets, for every limit.
+local function history(e, bytes)
+  local s, states = { blocks = {} }, {}
+  for at = HEADER_BYTES + 1, #bytes, BLOCK_BYTES do
+    s.blocks[#s.blocks + 1] = { struct.unpack(BLOCK, bytes, at) }
+  end
+  for i = 1, #e.limits do states[i] = s end
+  return states
+end
+
+-- Adds to a subject what is known of it: until_at, listed, states.
 local function load(e)
   e.until_at, e.listed, e.known = 0, 0, false
   local bytes, other_type = read(e.key, e.tag == 'G')
-  local records = {}
+  local records, blocks = {}, ''
   if bytes then
     local tag
     tag, e.until_at, e.listed = struct.unpack(HEADER, bytes)
     e.known, e.bytes = true, bytes
-    if tag == e.tag then
+    if tag == 'B' and e.tag == 'B' then
+      blocks = bytes
+    elseif tag == e.tag then
       local record, size = word_record, WORDS_BYTES
       if tag == 'G' then record, size = log_record, LOG_BYTES end
       for number = 1, (#bytes - HEADER_BYTES) / size do records[number] = record(e, bytes, number) end
     end
     e.replace = other_type
   end
-  e.states = assign(e, records)
+  if e.tag == 'B' then e.states = history(e, blocks) else e.states = assign(e, records) end
 end
 
--- Keeps a name in an index until `time` (milliseconds), and the index as long as its names.
-local function index(name, key, time, wait)
-  redis.call('ZREMRANGEBYSCORE', name, '-inf', '(' .. string.format('%.0f', now / 1000))
-  redis.call('ZADD', name, string.format('%.0f', time), key)
-  if redis.call('PTTL', name) < wait then redis.call('PEXPIRE', name, string.format('%.0f', wait)) end
+-- Keeps a name in an index until `time`, and the index at least as long.
+local function index(names, name, time)
+  local ms = ceil((time - now) / 1000)
+  redis.call('ZREMRANGEBYSCORE', names, '-inf', string.format('%.0f', now))
+  redis.call('ZADD', names, string.format('%.0f', time), name)
+  if redis.call('PTTL', names) < ms then redis.call('PEXPIRE', names, string.format('%.0f', ms)) end
 end
 
 -- Milliseconds until the key equals a fresh one.
-local function life(e, m)
+local function life(e)
   local us = left(e.until_at)
   for i, l in ipairs(e.limits) do
-    local _, reset = m.status(e.states[i], l)
+    local _, reset = e.meter.status(e.states[i], l)
     us = max(us, reset)
   end
   return ceil(us / 1000)
 end
 
 -- The longest that a key of these limits can take to equal a fresh one.
-local function longest(e, m)
+local function longest(e)
   local us = 0
-  for _, l in ipairs(e.limits) do us = max(us, m.span(l)) end
+  for _, l in ipairs(e.limits) do us = max(us, e.meter.span(l)) end
   return us
 end
 
@@ -132,28 +148,47 @@ local function save_log(e, header)
   if #dead > 0 then redis.call('HDEL', e.key, unpack(dead)) end
 end
 
+local function text_of(e, header)
+  local parts = { header }
+  if e.tag == 'B' then
+    for i, block in ipairs(e.states[1].blocks) do parts[i + 1] = struct.pack(BLOCK, block[1], block[2]) end
+  else
+    for i, s in ipairs(e.states) do parts[i + 1] = struct.pack(WORDS, s.period, s.a, s.b, s.c) end
+  end
+  return table.concat(parts)
+end
+
+local function note_names(e, ms)
+  local tracked, blocked = e.keys[2], e.keys[3]
+  if tracked and tracked ~= e.key and now + ms * 1000 > e.listed then
+    -- Twice as long as it can live by its limits, so that a busy key comes here once in that time.
+    e.listed = now + 2 * max(ms * 1000, longest(e))
+    index(tracked, e.name, e.listed)
+  end
+  if blocked and e.started then index(blocked, e.name, e.until_at) end
+end
+
 -- Writes what has changed, with an expiry; an entry equal to a fresh key is dropped.
-local function save(e, m)
-  local ms = life(e, m)
+local function save(e)
+  local ms = life(e)
   if ms <= 0 then
     if e.known then redis.call('DEL', e.key) end
     return
   end
-  local expires = ceil(now / 1000) + ms
-  if e.tracked and expires > e.listed then
-    -- Twice as long as it can live by its limits, so that a busy key comes here once in that time.
-    local listed_ms = 2 * max(ms, ceil(longest(e, m) / 1000))
-    e.listed = ceil(now / 1000) + listed_ms
-    index(e.tracked, e.name, e.listed, listed_ms)
-  end
+  note_names(e, ms)
   local header = struct.pack(HEADER, e.tag, e.until_at, e.listed)
   if e.tag == 'G' then
     save_log(e, header)
     redis.call('PEXPIRE', e.key, string.format('%.0f', ms))
     return
   end
-  local parts = { header }
-  for i, s in ipairs(e.states) do parts[i + 1] = struct.pack(WORDS, s.period, s.a, s.b, s.c) end
-  local bytes = table.concat(parts)
+  local bytes = text_of(e, header)
   if bytes ~= e.bytes then redis.call('SET', e.key, bytes, 'PX', string.format('%.0f', ms)) end
+end
+
+local function forget(e)
+  redis.call('DEL', e.key)
+  for place = 2, #e.keys do
+    if e.keys[place] ~= e.key then redis.call('ZREM', e.keys[place], e.name) end
+  end
 end

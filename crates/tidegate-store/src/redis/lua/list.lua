@@ -1,20 +1,15 @@
 -- Names of an index whose keys are tracked ('t') or blocked ('b') now. KEYS: the index.
--- ARGV: now, 't' or 'b', what the keys start with, algorithm, and its limits as in decide.lua.
+-- ARGV: now, width, 't' or 'b', what the keys start with, a subject.
 -- The keys are not declared: they share the index's hash tag, and so its slot and node.
-local at = 3
-local function argument()
-  at = at + 1
-  return ARGV[at]
-end
-local tag = argument()
-local limits = limits_of(tag, argument)
+local which, prefix = argument(), argument()
+local any = subject(1)
 
 local function is_listed(name)
-  local e = { key = ARGV[3] .. name, tag = tag, limits = limits }
+  local e = { key = prefix .. name, keys = {}, tag = any.tag, limits = any.limits, meter = any.meter }
   load(e)
-  if ARGV[2] == 'b' then return e.until_at > now end
-  for i, l in ipairs(limits) do meters[tag].settle(e.states[i], l) end
-  return e.known and life(e, meters[tag]) > 0
+  if which == 'b' then return e.until_at > now end
+  settle(e)
+  return e.known and life(e) > 0
 end
 
 local names = { now }

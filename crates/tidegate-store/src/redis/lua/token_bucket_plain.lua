@@ -11,10 +11,10 @@ local cost, period, per_us = tonumber(ARGV[2]), tonumber(ARGV[4]), tonumber(ARGV
 local interval, full, full_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 -- Of another type (a table with an error, of length 0) the key is left to decide.lua.
 local bytes = redis.pcall('GET', KEYS[1])
-local debt, listed, empty_at, moved = 0, 0, 0, false
+local debt, until_at, listed, empty_at, moved = 0, 0, 0, 0, false
 if bytes then
   if #bytes ~= 49 then return false end
-  local tag, until_at, at, early, per
+  local tag, at, early, per
   tag, until_at, listed, at, empty_at, early, per = struct.unpack('<c1dddddd', bytes)
   if tag ~= 'T' or until_at > now or at ~= period then return false end
   local wait = empty_at - now
@@ -35,13 +35,13 @@ if after > full then
 end
 local wait = math.ceil(after / per_us)
 local ms = math.ceil(wait / 1000)
-local expires = math.ceil(now / 1000) + ms
-if KEYS[2] and expires > listed then
-  local more = 2 * math.ceil(full_us / 1000)
-  listed = math.ceil(now / 1000) + more
-  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. string.format('%.0f', now / 1000))
+if KEYS[2] and now + ms * 1000 > listed then
+  listed = now + 2 * full_us
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now))
   redis.call('ZADD', KEYS[2], string.format('%.0f', listed), ARGV[9])
+  local more = math.ceil(full_us / 500)
   if redis.call('PTTL', KEYS[2]) < more then redis.call('PEXPIRE', KEYS[2], more) end
 end
-redis.call('SET', KEYS[1], struct.pack('<c1dddddd', 'T', 0, listed, period, now + wait, wait * per_us - after, per_us), 'PX', ms)
+local written = struct.pack('<c1dddddd', 'T', until_at, listed, period, now + wait, wait * per_us - after, per_us)
+redis.call('SET', KEYS[1], written, 'PX', ms)
 return { now, verdict, math.floor((full - after) / interval), wait }
