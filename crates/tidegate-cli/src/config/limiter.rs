@@ -97,13 +97,24 @@ fn read_rules(section: &mut Section<'_>, place: Place) -> Option<Rules> {
     let limits: Vec<Option<Limit>> = texts.iter().map(|text| read_limit(section, *text)).collect();
     let limits: Vec<Limit> = limits.into_iter().collect::<Option<_>>()?;
     let limits_place = section.node("limits").map_or(place, |node| node.place);
-    let rules = Rules::new(algorithm?, &limits);
-    rules
-        .map_err(|error| {
-            let at = error.index().and_then(|index| texts.get(index)).map_or(limits_place, |text| text.place);
-            section.refuse(at, "limits", &error.to_string());
-        })
-        .ok()
+    let algorithm = algorithm?;
+    let error = match Rules::new(algorithm, &limits) {
+        Ok(rules) => return Some(rules),
+        Err(error) => error,
+    };
+    // It tells the first limit at fault; each by itself tells them all.
+    let each = limits.iter().zip(&texts).filter_map(|(limit, text)| {
+        let error = Rules::new(algorithm, std::slice::from_ref(limit)).err()?;
+        Some((text.place, error.to_string()))
+    });
+    let mut faults: Vec<(Place, String)> = each.collect();
+    if error.index().is_none() || faults.is_empty() {
+        faults = vec![(limits_place, error.to_string())];
+    }
+    for (place, message) in faults {
+        section.refuse(place, "limits", &message);
+    }
+    None
 }
 
 fn read_limit(section: &mut Section<'_>, text: Text<'_>) -> Option<Limit> {

@@ -232,6 +232,13 @@ fn limiters_are_checked() {
     ] {
         check_parts(&limiter(settings), &[part]);
     }
+    check_parts(
+        &limiter("[[limiter]]\nname = \"b\"\nlimits = [\"1000003 per week\", \"1000033 per week\"]"),
+        &[
+            "6:11: limiter \"b\" limits: \"1000003 per 1w\" is too fine",
+            "6:31: limiter \"b\" limits: \"1000033 per 1w\" is too fine",
+        ],
+    );
     check_parts("limiter = 3", &["1:11: limiter: it must be an array of tables; write [[limiter]]"]);
     check_parts("[limiter]\nname = \"a\"", &["write [[limiter]] above"]);
     let many: String = (0..1001).map(|i| format!("[[limiter]]\nname = \"l{i}\"\nlimits = [\"1 per day\"]\n")).collect();
