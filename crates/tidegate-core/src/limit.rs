@@ -121,6 +121,11 @@ impl Limit {
         self.block
     }
 
+    /// The same count over another period, which may be longer than a limit's own can be.
+    pub(crate) const fn over(self, period: Micros) -> Limit {
+        Limit { period, ..self }
+    }
+
     pub(crate) const fn bucket(&self) -> &Bucket {
         &self.bucket
     }

@@ -4,6 +4,7 @@
 //! several keys locks its shards in one global order, so that two such requests cannot wait for each
 //! other. Keys are known by a seeded 64-bit hash; names are kept only to be listed.
 
+mod apart;
 mod change;
 mod several;
 
