@@ -115,9 +115,9 @@ impl Rules {
             } else if limit.has_burst() {
                 return Err(RulesError::NoBurst { index, algorithm, limit: *limit });
             }
-            if algorithm == Algorithm::Buckets {
-                check_period(index, limit, &grid)?;
-            }
+        }
+        if algorithm == Algorithm::Buckets {
+            check_periods(limits, &grid)?;
         }
         Ok(Rules { algorithm, limits: limits.into(), grid })
     }
@@ -157,14 +157,20 @@ impl Rules {
     }
 }
 
-/// What a check of buckets counts must be at least one block long, and still be there.
-fn check_period(index: usize, limit: &Limit, grid: &Grid) -> Result<(), RulesError> {
-    let (limit, period) = (*limit, limit.period());
-    if period < grid.resolution() {
-        return Err(RulesError::Resolution { index, limit, resolution: grid.resolution() });
+/// What a check of buckets counts must be at least one block long, and still be there. Of several limits
+/// at fault the outermost is named, so that its remedy serves them all.
+fn check_periods(limits: &[Limit], grid: &Grid) -> Result<(), RulesError> {
+    let limits = || limits.iter().copied().enumerate();
+    let (resolution, history) = (grid.resolution(), grid.history());
+    if let Some((index, limit)) = limits().min_by_key(|(_, limit)| limit.period())
+        && limit.period() < resolution
+    {
+        return Err(RulesError::Resolution { index, limit, resolution });
     }
-    if period > grid.history() {
-        return Err(RulesError::History { index, limit, history: grid.history() });
+    if let Some((index, limit)) = limits().max_by_key(|(_, limit)| limit.period())
+        && limit.period() > history
+    {
+        return Err(RulesError::History { index, limit, history });
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ pub use gate::{Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloaded, Sa
 pub use headers::RateLimitHeaders;
 pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, Policy, PolicyError, PolicyProblem};
 pub use tidegate_core::all_or_nothing::{Intent, Ruling};
+pub use tidegate_core::buckets::{BLOCKS_MAX, Grid, GridError};
 pub use tidegate_core::{
     Algorithm, Decision, KEY_LEN_MAX, KeyError, LIMITS_MAX, Limit, LimitError, Micros, Rules, RulesError, Verdict, text,
 };
