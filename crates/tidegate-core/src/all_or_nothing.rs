@@ -9,7 +9,7 @@
 
 mod apart;
 
-pub use apart::{Analysis, analyze, increment};
+pub use apart::{Analysis, IfBlocked, analyze, increment};
 
 use crate::{Check, Decision, Limit, Meter, Micros, Rate, Rules, State, Verdict};
 

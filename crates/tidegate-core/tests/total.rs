@@ -1,7 +1,7 @@
 //! T3: no time, cost, limit or state makes the core panic, over the full range of each.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
-use tidegate_core::all_or_nothing::{self, Intent, Room, Subject};
+use tidegate_core::all_or_nothing::{self, IfBlocked, Intent, Room, Subject};
 use tidegate_core::buckets::{self, Grid};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, Compact, Limit, Micros, PERIOD_MAX, PERIOD_MIN, Rules, State};
@@ -30,7 +30,7 @@ fn t3_no_input_panics() {
             let (now, cost) = (random.time(), random.number());
             let mut subject = Subject { rules: &rules, blocked_until, states: &mut states, room };
             let counted = all_or_nothing::increment(&mut subject, now, random.time(), random.number());
-            let analysis = all_or_nothing::analyze(&mut subject, random.time());
+            let analysis = all_or_nothing::analyze(&mut subject, random.time(), IfBlocked::Recompute);
             assert_eq!((counted.is_some(), analysis.is_some()), (algorithm == Algorithm::Buckets, counted.is_some()));
             let ruling = all_or_nothing::decide(&mut subject, now, cost, intent);
             blocked_until = subject.blocked_until;

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use tidegate_core::all_or_nothing::{Analysis, Intent};
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent};
 use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Micros, Rules};
 use tidegate_store::{Memory, Shape, Table, Which};
@@ -168,7 +168,7 @@ fn m2_counting_apart_in_a_full_table_limits_as_well() {
     full.flood(40_000);
     let sketched = full.table.entries();
     let key = b"a late key";
-    let analyze = |full: &Full| full.table.analyze(&full.rules, key, || full.now).unwrap().1;
+    let analyze = |full: &Full| full.table.analyze(&full.rules, key, IfBlocked::Tell, || full.now).unwrap().1;
     let mut counted = 0;
     while analyze(&full) == Analysis::Ok {
         full.table.increment(&full.rules, key, 1, None, || full.now).unwrap();

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 use std::collections::HashMap;
-use tidegate_core::all_or_nothing::{Analysis, Intent, Reason, Ruling};
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent, Reason, Ruling};
 use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Limit, Micros, Rules, Verdict};
 use tidegate_store::{Directory, Memory, Shape, Table};
@@ -167,8 +167,9 @@ impl World {
     }
 
     fn analyze(&mut self, key: u64) -> Result<(), String> {
-        let told = self.table().analyze(&self.rules, &name(key), || micros(self.now));
-        let expected = self.keys.entry(key).or_default().analyze(&self.rules, self.now);
+        let if_blocked = [IfBlocked::Tell, IfBlocked::Recompute][self.random.index(2)];
+        let told = self.table().analyze(&self.rules, &name(key), if_blocked, || micros(self.now));
+        let expected = self.keys.entry(key).or_default().analyze(&self.rules, self.now, if_blocked);
         if told == Some((micros(self.now), expected)) {
             return Ok(());
         }
@@ -409,8 +410,9 @@ impl Key {
         count > 0 && all.all(|naive| naive.count_at(rules, now, at, i128::from(count)))
     }
 
-    fn analyze(&mut self, rules: &Rules, now: i128) -> Analysis {
-        if self.blocked_until > now {
+    fn analyze(&mut self, rules: &Rules, now: i128, if_blocked: IfBlocked) -> Analysis {
+        let blocked = self.blocked_until > now;
+        if blocked && if_blocked == IfBlocked::Tell {
             return Analysis::Blocked { until: micros(self.blocked_until) };
         }
         self.limits.resize_with(rules.limits().len(), Naive::default);
@@ -420,7 +422,9 @@ impl Key {
             for (_, count) in naive.counted(rules, limit, now).into_iter().rev() {
                 sum += count;
                 if sum >= i128::from(limit.count()) {
-                    self.blocked_until = now + i128::from(limit.block().unwrap_or(limit.period()).get());
+                    if !blocked {
+                        self.blocked_until = now + i128::from(limit.block().unwrap_or(limit.period()).get());
+                    }
                     return Analysis::Limited {
                         limit_index: u8::try_from(index).unwrap(),
                         sum: u64::try_from(sum).unwrap(),
@@ -429,7 +433,7 @@ impl Key {
                 }
             }
         }
-        Analysis::Ok
+        if blocked { Analysis::Blocked { until: micros(self.blocked_until) } } else { Analysis::Ok }
     }
 }
 

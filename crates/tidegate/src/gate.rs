@@ -3,6 +3,7 @@
 //! The engine turns requests into checks and answers; it does no arithmetic of its own. A gate is
 //! cheap to clone and to share, and its policy can be replaced while it is asked.
 
+mod apart;
 mod open;
 mod operate;
 

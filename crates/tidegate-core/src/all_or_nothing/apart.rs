@@ -13,7 +13,8 @@ use crate::{Algorithm, Check, Micros, State};
 pub enum Analysis {
     /// No limit is reached.
     Ok,
-    /// A limit is reached, and this very call has blocked the key.
+    /// A limit is reached, and this very call has blocked the key; or it was found again, see
+    /// [`IfBlocked::Recompute`].
     Limited {
         /// Which limit, from 0: the first in definition order.
         limit_index: u8,
@@ -27,6 +28,15 @@ pub enum Analysis {
         /// Until when.
         until: Micros,
     },
+}
+
+/// What an analysis makes of a key that is blocked already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IfBlocked {
+    /// Says so.
+    Tell,
+    /// Looks for the limit that is reached all the same. The block stays as it is.
+    Recompute,
 }
 
 /// Counts `count` at the time `at`, whatever the limits and blocks say. `at` may have passed, or be a
@@ -46,27 +56,29 @@ pub fn increment(subject: &mut Subject<'_>, now: Micros, at: Micros, count: u32)
 /// Has a limit been reached? The first that was blocks the key. `None`: the limiter is none of buckets.
 ///
 /// A key that the sketch answers for is told until when the sketch counts it, and no block is kept.
-pub fn analyze(subject: &mut Subject<'_>, now: Micros) -> Option<Analysis> {
+pub fn analyze(subject: &mut Subject<'_>, now: Micros, if_blocked: IfBlocked) -> Option<Analysis> {
     if subject.rules.algorithm() != Algorithm::Buckets {
         return None;
     }
-    if subject.blocked_until > now {
-        return Some(Analysis::Blocked { until: subject.blocked_until });
+    let blocked = subject.blocked_until > now;
+    let as_it_is = if blocked { Analysis::Blocked { until: subject.blocked_until } } else { Analysis::Ok };
+    if blocked && if_blocked == IfBlocked::Tell {
+        return Some(as_it_is);
     }
     subject.settle(now);
     let reached = subject.pairs().find_map(|(check, state)| Some((check, state, state.crossing(check, now)?)));
     let Some((check, state, sum)) = reached else {
-        return Some(Analysis::Ok);
+        return Some(as_it_is);
     };
     let limit_index = u8::try_from(check.index()).unwrap_or(u8::MAX);
-    let span = match state {
-        State::Sketched(_) => state.status(check, now).reset_after,
-        _ => check.block().unwrap_or_default(),
+    let blocked_until = match state {
+        _ if blocked => subject.blocked_until,
+        State::Sketched(_) => now.saturating_add(state.status(check, now).reset_after),
+        _ => {
+            subject.blocked_until = now.saturating_add(check.block().unwrap_or_default());
+            subject.blocked_until
+        }
     };
-    let blocked_until = now.saturating_add(span);
-    if !matches!(state, State::Sketched(_)) {
-        subject.blocked_until = blocked_until;
-    }
     Some(Analysis::Limited { limit_index, sum, blocked_until })
 }
 

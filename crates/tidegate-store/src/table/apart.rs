@@ -2,7 +2,7 @@
 
 use super::{Table, subject};
 use crate::shard::{Frame, Prepared, Shard};
-use tidegate_core::all_or_nothing::{self, Analysis, Intent};
+use tidegate_core::all_or_nothing::{self, Analysis, IfBlocked, Intent};
 use tidegate_core::{Micros, Rules};
 
 impl Table {
@@ -28,12 +28,18 @@ impl Table {
 
     /// Has a key reached a limit? Blocks it then. Returns the clock's time with the answer; `None`: the
     /// limiter does not count in buckets.
-    pub fn analyze(&self, rules: &Rules, key: &[u8], clock: impl FnOnce() -> Micros) -> Option<(Micros, Analysis)> {
+    pub fn analyze(
+        &self,
+        rules: &Rules,
+        key: &[u8],
+        if_blocked: IfBlocked,
+        clock: impl FnOnce() -> Micros,
+    ) -> Option<(Micros, Analysis)> {
         let hash = self.hash(key);
         self.with_shard(rules, hash, clock, |shard, frame| {
             let mut prepared = shard.prepare(frame, hash, key, 0, Intent::Hit);
             let mut subject = subject(frame.rules, &mut prepared);
-            let analysis = all_or_nothing::analyze(&mut subject, frame.now);
+            let analysis = all_or_nothing::analyze(&mut subject, frame.now, if_blocked);
             prepared.blocked_until = subject.blocked_until;
             put_back(shard, frame, hash, key, 0, prepared, false);
             Some((frame.now, analysis?))

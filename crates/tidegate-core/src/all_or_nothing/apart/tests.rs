@@ -2,7 +2,7 @@
 //!
 //! `AT hit|peek COST -> REASON [left=N] [retry=S] [reset=S] [at=LIMIT]`
 //! `AT add COUNT [TIME] -> counted|dropped`
-//! `AT analyze -> ok | limited sum=N limit=I until=S | blocked until=S`
+//! `AT analyze|recompute -> ok | limited sum=N limit=I until=S | blocked until=S`
 
 use super::*;
 use crate::all_or_nothing::{Intent, decide};
@@ -46,7 +46,8 @@ impl Key {
                 let counted = increment(&mut subject, now, at, words[2].parse().unwrap()).unwrap();
                 vec![if counted { "counted".into() } else { "dropped".into() }]
             }
-            "analyze" => facts_of(analyze(&mut subject, now).unwrap()),
+            "analyze" => facts_of(analyze(&mut subject, now, IfBlocked::Tell).unwrap()),
+            "recompute" => facts_of(analyze(&mut subject, now, IfBlocked::Recompute).unwrap()),
             other => panic!("unknown step {other}"),
         };
         self.blocked_until = subject.blocked_until;
@@ -110,7 +111,11 @@ fn the_check_after_the_fifth_is_limited_and_blocks() {
         100 add 1     -> counted
         100 analyze   -> limited sum=5 limit=0 until=140
         101 analyze   -> blocked until=140
+        101 recompute -> limited sum=5 limit=0 until=140
+        129 recompute -> limited sum=5 limit=0 until=140
+        130 recompute -> blocked until=140
         139.999999 analyze -> blocked until=140
+        140 recompute -> ok
         140 analyze   -> ok",
     );
 }
@@ -317,5 +322,5 @@ fn other_algorithms_are_told_apart() {
     let mut states = rules.fresh();
     let mut subject = Subject { rules: &rules, blocked_until: Micros::ZERO, states: &mut states, room: Room::Free };
     assert_eq!(increment(&mut subject, Micros::ZERO, Micros::ZERO, 1), None);
-    assert_eq!(analyze(&mut subject, Micros::ZERO), None);
+    assert_eq!(analyze(&mut subject, Micros::ZERO, IfBlocked::Tell), None);
 }
