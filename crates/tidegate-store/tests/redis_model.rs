@@ -7,7 +7,7 @@
 mod servers;
 
 use servers::Server;
-use tidegate_core::all_or_nothing::{self, Analysis, Intent, Room, Ruling, Subject};
+use tidegate_core::all_or_nothing::{self, Analysis, IfBlocked, Intent, Room, Ruling, Subject};
 use tidegate_core::{Algorithm, Limit, Micros, Rules, State, Verdict};
 use tidegate_store::redis::{Asked, Layout, Question, Redis};
 
@@ -182,9 +182,12 @@ impl Run {
     }
 
     async fn analyze(&mut self, redis: &Redis, index: usize, now: Micros, what: &str) {
-        let analysis = self.keys[index].subject(&self.rules, |subject| all_or_nothing::analyze(subject, now));
-        let told = redis.analyze(Some(now), &self.question(index)).await.unwrap();
-        if !matches!(told.1, Analysis::Blocked { .. }) {
+        let anew = self.dice.roll(2) == 0;
+        let if_blocked = if anew { IfBlocked::Recompute } else { IfBlocked::Tell };
+        let look = |subject: &mut Subject<'_>| all_or_nothing::analyze(subject, now, if_blocked);
+        let analysis = self.keys[index].subject(&self.rules, look);
+        let told = redis.analyze(Some(now), &self.question(index), if_blocked).await.unwrap();
+        if anew || !matches!(told.1, Analysis::Blocked { .. }) {
             self.forget_if_fresh(index, now);
         }
         assert_eq!(Some(told), analysis.map(|analysis| (now, analysis)), "{what}: {now:?}");

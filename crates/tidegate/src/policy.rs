@@ -26,6 +26,9 @@ pub struct LimiterSpec {
     pub stats: bool,
     /// A disabled limiter allows everything; `false`: the flag is kept but not heeded.
     pub honour_disable: bool,
+    /// On Redis: keep states in the keys of Pause, which counts in buckets of whole seconds, so that an
+    /// application that uses Pause shares them.
+    pub pause_layout: bool,
 }
 
 impl LimiterSpec {
@@ -41,6 +44,7 @@ impl LimiterSpec {
             names: true,
             stats: false,
             honour_disable: true,
+            pause_layout: false,
         }
     }
 
@@ -64,6 +68,12 @@ impl LimiterSpec {
     #[must_use]
     pub fn scope(&self) -> &str {
         self.scope.as_deref().unwrap_or(&self.name)
+    }
+
+    /// The same limiter, in Pause's own keys where the store is Redis.
+    #[must_use]
+    pub fn in_pause_layout(self) -> LimiterSpec {
+        LimiterSpec { pause_layout: true, ..self }
     }
 
     /// The same limiter, keeping statistics.

@@ -8,7 +8,7 @@ use super::script::{Purpose, later_names, script};
 use super::{Layout, Question, Redis, StoreError};
 use crate::table::{Listing, Which};
 use tidegate_core::Micros;
-use tidegate_core::all_or_nothing::Analysis;
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
 
 /// Groups of keys that are listed in one go.
 const GROUPS_AT_ONCE: u32 = 32;
@@ -51,22 +51,25 @@ impl Redis {
         &self,
         now: Option<Micros>,
         question: &Question<'_>,
+        if_blocked: IfBlocked,
     ) -> Result<(Micros, Analysis), StoreError> {
         if self.is_sharded() {
-            return self.analyze_sharded(now, question).await;
+            return self.analyze_sharded(now, question, if_blocked).await;
         }
-        self.analyze_there(now, question).await
+        self.analyze_there(now, question, if_blocked).await
     }
 
     pub(super) async fn analyze_there(
         &self,
         now: Option<Micros>,
         question: &Question<'_>,
+        if_blocked: IfBlocked,
     ) -> Result<(Micros, Analysis), StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Analyze, &[*question])?;
-        let reply = self.run(script, &keys, 2 + subject_len(question), |args| {
+        let reply = self.run(script, &keys, 3 + subject_len(question), |args| {
             now_argument(args, now);
             args.number(width);
+            args.part(if if_blocked == IfBlocked::Tell { b"tell" } else { b"anew" });
             subject(args, question);
         });
         list(&reply.await?).and_then(analysis).ok_or_else(|| self.link.garbled("not an answer"))

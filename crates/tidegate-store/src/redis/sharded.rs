@@ -11,7 +11,7 @@ use super::script::note_block;
 use super::{Layout, Question, Redis, StoreError};
 use crate::table::PartAnswer;
 use futures_util::future::try_join;
-use tidegate_core::all_or_nothing::{Analysis, Intent, Reason};
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent, Reason};
 use tidegate_core::{Decision, Micros, Verdict};
 
 impl Redis {
@@ -40,16 +40,23 @@ impl Redis {
         &self,
         now: Option<Micros>,
         question: &Question<'_>,
+        if_blocked: IfBlocked,
     ) -> Result<(Micros, Analysis), StoreError> {
-        let (noted, (at, analysis)) = try_join(self.noted_block(question), self.analyze_there(now, question)).await?;
-        match (noted, analysis) {
-            (Some(until), _) if until > at => Ok((at, Analysis::Blocked { until })),
-            (_, Analysis::Limited { blocked_until, .. }) => {
-                self.note_block(question, at, blocked_until).await?;
-                Ok((at, analysis))
+        let (noted, (at, analysis)) =
+            try_join(self.noted_block(question), self.analyze_there(now, question, if_blocked)).await?;
+        let noted = noted.filter(|until| *until > at);
+        let told = match (noted, analysis) {
+            (Some(until), Analysis::Limited { limit_index, sum, .. }) if if_blocked == IfBlocked::Recompute => {
+                Analysis::Limited { limit_index, sum, blocked_until: until }
             }
-            _ => Ok((at, analysis)),
-        }
+            (Some(until), _) => Analysis::Blocked { until },
+            (None, Analysis::Limited { blocked_until, .. }) => {
+                self.note_block(question, at, blocked_until).await?;
+                analysis
+            }
+            (None, _) => analysis,
+        };
+        Ok((at, told))
     }
 
     /// Until when the list of Pause's layout says that a key is blocked; the native layout has that in the key.

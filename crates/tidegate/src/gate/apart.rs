@@ -1,4 +1,4 @@
-//! Counting and asking apart, for limiters of buckets.
+//! Counting and asking apart, for limiters of buckets on the embedded store.
 
 use super::{Gate, Limiter};
 use crate::{Analyzed, AskError, Event};
@@ -13,6 +13,7 @@ impl Gate {
     /// # Errors
     /// An unknown limiter, one that does not count in buckets, or a bad key.
     pub fn increment(&self, limiter: &str, key: &[u8], count: u32, at: Option<Micros>) -> Result<bool, AskError> {
+        self.here()?;
         check_key(key)?;
         let live = self.0.live.load();
         let limiter = live.limiter(limiter)?;
@@ -30,6 +31,7 @@ impl Gate {
     /// # Errors
     /// As [`Gate::increment`].
     pub fn analyze(&self, limiter: &str, key: &[u8], if_blocked: IfBlocked) -> Result<Analyzed, AskError> {
+        self.here()?;
         check_key(key)?;
         let live = self.0.live.load();
         let limiter = live.limiter(limiter)?;
@@ -44,7 +46,7 @@ impl Gate {
 }
 
 impl Limiter {
-    fn check_buckets(&self, doing: &'static str) -> Result<(), AskError> {
+    pub(super) fn check_buckets(&self, doing: &'static str) -> Result<(), AskError> {
         match self.spec.rules.algorithm() {
             tidegate_core::Algorithm::Buckets => Ok(()),
             _ => Err(self.needs_buckets(doing)),

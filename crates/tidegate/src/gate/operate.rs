@@ -1,4 +1,6 @@
 //! What people do with a gate: look at limiters and keys, switch, block and unblock.
+//!
+//! These calls are for the embedded store; [`crate::Actions`] and [`crate::Action`] do the same on every store.
 
 use super::{Gate, Limiter};
 use crate::{AskError, LimiterSpec};
@@ -37,7 +39,7 @@ pub struct Usage {
 
 /// Where a listing goes on: 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cursor(u64);
+pub struct Cursor(pub(super) u64);
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,6 +91,7 @@ impl Gate {
     /// # Errors
     /// When there is none of this name.
     pub fn set_enabled(&self, limiter: &str, enabled: bool) -> Result<(), AskError> {
+        self.here()?;
         self.0.live.load().limiter(limiter)?.table.set_disabled(!enabled);
         Ok(())
     }
@@ -106,6 +109,7 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter, or it keeps no names.
     pub fn keys(&self, limiter: &str, which: Which, after: Option<Cursor>, most: usize) -> Result<Page, AskError> {
+        self.here()?;
         let live = self.0.live.load();
         let Limiter { spec, table } = live.limiter(limiter)?;
         if !spec.names {
@@ -120,6 +124,7 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter, the key is bad, or a full table has no place for it.
     pub fn block(&self, limiter: &str, key: &[u8], span: Micros) -> Result<Micros, AskError> {
+        self.here()?;
         check_key(key)?;
         let live = self.0.live.load();
         let Limiter { spec, table } = live.limiter(limiter)?;
@@ -132,6 +137,7 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter, or the key is bad.
     pub fn unblock(&self, limiter: &str, key: &[u8]) -> Result<bool, AskError> {
+        self.here()?;
         check_key(key)?;
         let live = self.0.live.load();
         let Limiter { spec, table } = live.limiter(limiter)?;
@@ -143,6 +149,7 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter.
     pub fn unblock_all(&self, limiter: &str) -> Result<u64, AskError> {
+        self.here()?;
         let live = self.0.live.load();
         let Limiter { spec, table } = live.limiter(limiter)?;
         Ok(table.unblock_all(&spec.rules, || self.now()))
