@@ -151,7 +151,8 @@ impl Run {
         let intent = if dice.roll(6) == 0 { Intent::Peek } else { Intent::Hit };
         let explain = dice.roll(5) == 0;
         let (ruling, until) = self.keys[index].decide(&self.rules, now, cost, intent);
-        let asked = Asked { now: Some(now), cost, intent, explain };
+        let by = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
+        let asked = Asked { now: Some(now), cost, intent, explain, by };
         let (at, answers) = redis.decide(&[self.question(index)], &asked).await.unwrap();
         assert_eq!((at, answers.len()), (now, 1), "{what}");
         if intent == Intent::Hit {

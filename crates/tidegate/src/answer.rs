@@ -84,6 +84,8 @@ pub enum Reason {
     Disabled,
     /// The cost is above what the limit ever allows.
     CostAboveLimit,
+    /// The store did not answer, and it was not asked what the limits say.
+    Degraded,
 }
 
 impl Reason {
@@ -96,6 +98,7 @@ impl Reason {
             Reason::Blocked => "blocked",
             Reason::Disabled => "disabled",
             Reason::CostAboveLimit => "cost_above_limit",
+            Reason::Degraded => "degraded",
         }
     }
 }
@@ -134,6 +137,9 @@ pub struct Answer {
     pub reset_after: Option<Micros>,
     /// The authority clock's time of this decision.
     pub at: Micros,
+    /// The store did not answer: how it was decided without it.
+    #[cfg(feature = "redis")]
+    pub degraded: Option<crate::OnFailure>,
     /// Every limiter that matched, if the request asked for it.
     pub explanation: Vec<Explained>,
 }

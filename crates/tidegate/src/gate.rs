@@ -5,10 +5,16 @@
 
 mod apart;
 #[cfg(feature = "redis")]
+mod degraded;
+#[cfg(feature = "redis")]
 mod elsewhere;
 mod open;
 mod operate;
 
+#[cfg(feature = "redis")]
+pub use degraded::OnFailure;
+#[cfg(feature = "redis")]
+pub use elsewhere::{RedisSettings, StoreHealth};
 use open::SaveCounters;
 pub use open::{OpenError, Saves, Settings};
 pub use operate::{Cursor, LimiterInfo, Page, Usage};
@@ -50,7 +56,12 @@ struct Inner {
     tend_turn: AtomicUsize,
     /// Where states are, if not in `store`.
     #[cfg(feature = "redis")]
-    redis: Option<tidegate_store::redis::Redis>,
+    redis: Option<elsewhere::Elsewhere>,
+    #[cfg(feature = "redis")]
+    on_failure: OnFailure,
+    /// Decisions that were made without the store.
+    #[cfg(feature = "redis")]
+    degraded: std::sync::atomic::AtomicU64,
 }
 
 /// The policy in force, with each limiter's table.
@@ -70,6 +81,9 @@ struct Live {
 pub struct Limiter {
     spec: Arc<LimiterSpec>,
     table: Arc<Table>,
+    /// This process's share of the rules, for when the store does not answer.
+    #[cfg(feature = "redis")]
+    local: Arc<tidegate_core::Rules>,
 }
 
 /// What a new policy did to the states.
@@ -96,7 +110,7 @@ impl Gate {
     }
 
     fn on(store: Memory, policy: &Policy, clock: Clock, directory: Option<Directory>) -> Gate {
-        let live = ArcSwap::from_pointee(Live::new(&store, policy));
+        let live = ArcSwap::from_pointee(Live::new(&store, policy, 1.0));
         let directory = directory.map(Mutex::new);
         Gate(Arc::new(Inner {
             store,
@@ -107,6 +121,10 @@ impl Gate {
             tend_turn: AtomicUsize::new(0),
             #[cfg(feature = "redis")]
             redis: None,
+            #[cfg(feature = "redis")]
+            on_failure: OnFailure::default(),
+            #[cfg(feature = "redis")]
+            degraded: Default::default(),
         }))
     }
 
@@ -120,6 +138,15 @@ impl Gate {
         return false;
     }
 
+    /// This process's part of each limit.
+    fn share(&self) -> f64 {
+        #[cfg(feature = "redis")]
+        if let Some(elsewhere) = &self.0.redis {
+            return elsewhere.local_share;
+        }
+        1.0
+    }
+
     fn here(&self) -> Result<(), AskError> {
         if self.is_elsewhere() { Err(AskError::Elsewhere) } else { Ok(()) }
     }
@@ -131,8 +158,8 @@ impl Gate {
     /// As [`Gate::decide`], or when the store does not answer.
     pub async fn ask(&self, request: &Request<'_>) -> Result<Answer, AskError> {
         #[cfg(feature = "redis")]
-        if let Some(redis) = &self.0.redis {
-            return self.ask_redis(redis, request).await;
+        if let Some(elsewhere) = &self.0.redis {
+            return self.ask_elsewhere(elsewhere, request).await;
         }
         self.decide(request)
     }
@@ -238,7 +265,13 @@ impl Gate {
 
     /// The same for a door that has read the clock for a batch, and whose protocol bounds its keys
     /// itself: they may be empty, and up to 1000 bytes long.
+    ///
+    /// Where the store is elsewhere this blocks the thread, until the deadline at most: not for async code.
     pub fn hit_many_at(&self, limiter: &Limiter, keys: &[&[u8]], cost: u32, now: Micros, answers: &mut Vec<Ruling>) {
+        #[cfg(feature = "redis")]
+        if let Some(elsewhere) = &self.0.redis {
+            return self.hit_many_elsewhere(elsewhere, limiter, keys, cost, now, answers);
+        }
         limiter.table.hit_many(&limiter.spec.rules, keys, cost, now, answers);
     }
 
@@ -261,7 +294,7 @@ impl Gate {
             old.is_ok_and(|old| old.spec.rules.algorithm() != spec.rules.algorithm())
         };
         let afresh = policy.limiters().iter().filter(afresh).map(|spec| spec.name.clone()).collect();
-        self.0.live.store(Arc::new(Live::new(store, policy)));
+        self.0.live.store(Arc::new(Live::new(store, policy, self.share())));
         self.forget_others(policy);
         Ok(Reloaded { afresh })
     }
@@ -290,8 +323,8 @@ impl Gate {
     pub fn tend(&self) {
         self.0.clock.follow_wall();
         let turn = self.0.tend_turn.fetch_add(1, Relaxed);
-        for Limiter { spec, table } in &self.0.live.load().limiters {
-            table.tend(&spec.rules, turn, TEND_SHARE, || self.now());
+        for limiter in &self.0.live.load().limiters {
+            limiter.table.tend(limiter.local_rules(), turn, TEND_SHARE, || self.now());
         }
         self.0.store.release_freed();
     }
@@ -355,6 +388,8 @@ fn answered(limiter: &Limiter, ruling: &Ruling, at: Micros) -> Answer {
         },
         reset_after: Some(decision.reset_after),
         at,
+        #[cfg(feature = "redis")]
+        degraded: None,
         explanation: Vec::new(),
     }
 }
@@ -371,6 +406,8 @@ fn unasked(disabled: Option<&Limiter>, at: Micros) -> Answer {
         retry_after: None,
         reset_after: None,
         at,
+        #[cfg(feature = "redis")]
+        degraded: None,
         explanation: Vec::new(),
     }
 }
@@ -397,6 +434,27 @@ fn explain(
 }
 
 impl Limiter {
+    #[cfg(feature = "redis")]
+    fn new(store: &Memory, spec: &Arc<LimiterSpec>, share: f64) -> Limiter {
+        let local = Arc::new(degraded::share_of(&spec.rules, share));
+        let table = store.table(spec.scope(), spec.shape(), &local);
+        Limiter { spec: Arc::clone(spec), table, local }
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn new(store: &Memory, spec: &Arc<LimiterSpec>, _share: f64) -> Limiter {
+        let table = store.table(spec.scope(), spec.shape(), &spec.rules);
+        Limiter { spec: Arc::clone(spec), table }
+    }
+
+    /// The rules of its table.
+    fn local_rules(&self) -> &tidegate_core::Rules {
+        #[cfg(feature = "redis")]
+        return &self.local;
+        #[cfg(not(feature = "redis"))]
+        return &self.spec.rules;
+    }
+
     /// Its definition.
     #[must_use]
     pub fn spec(&self) -> &LimiterSpec {
@@ -421,11 +479,11 @@ impl Limiter {
 }
 
 impl Live {
-    fn new(store: &Memory, policy: &Policy) -> Live {
+    /// `share` is this process's part of each limit, where the store is elsewhere.
+    fn new(store: &Memory, policy: &Policy, share: f64) -> Live {
         let mut live = Live { limiters: Vec::new(), by_name: HashMap::new(), by_domain: HashMap::new() };
         for (index, spec) in policy.limiters().iter().enumerate() {
-            let table = store.table(spec.scope(), spec.shape(), &spec.rules);
-            live.limiters.push(Limiter { spec: Arc::clone(spec), table });
+            live.limiters.push(Limiter::new(store, spec, share));
             live.by_name.insert(spec.name.clone(), index);
             if !spec.by.is_empty() {
                 live.by_domain.entry(spec.domain.clone()).or_default().push(index);

@@ -17,6 +17,8 @@ pub use action::{Action, Actions, Analyzed, Event, Unless};
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use clock::{Clock, ManualClock, ProcessClock};
 pub use gate::{Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloaded, Saves, Settings, Usage};
+#[cfg(feature = "redis")]
+pub use gate::{OnFailure, RedisSettings, StoreHealth};
 pub use headers::RateLimitHeaders;
 pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, Policy, PolicyError, PolicyProblem};
 pub use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};

@@ -29,6 +29,9 @@ pub struct LimiterSpec {
     /// On Redis: keep states in the keys of Pause, which counts in buckets of whole seconds, so that an
     /// application that uses Pause shares them.
     pub pause_layout: bool,
+    /// What it decides when a store elsewhere does not answer; `None`: what the gate says.
+    #[cfg(feature = "redis")]
+    pub on_failure: Option<crate::OnFailure>,
 }
 
 impl LimiterSpec {
@@ -45,6 +48,8 @@ impl LimiterSpec {
             stats: false,
             honour_disable: true,
             pause_layout: false,
+            #[cfg(feature = "redis")]
+            on_failure: None,
         }
     }
 

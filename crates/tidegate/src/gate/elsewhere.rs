@@ -4,16 +4,70 @@
 //! counters, and the flags of disabled limiters, which are looked up twice a second and not for
 //! every decision.
 
-use super::{Cursor, Gate, Inner, Limiter, Live, Met, Page, put_together};
+use super::{Cursor, Gate, Inner, Limiter, Live, Met, OnFailure, Page, put_together};
 use crate::{Analyzed, Answer, AskError, Clock, Policy, Request, Settings, Target};
 use arc_swap::ArcSwap;
-use std::sync::{Arc, Weak};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-use tidegate_core::all_or_nothing::IfBlocked;
+use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};
 use tidegate_core::{Micros, check_key};
-use tidegate_store::redis::{Asked, Layout, Question, Redis, StoreError, Url};
+use tidegate_store::redis::{Answers, Asked, Layout, Question, Redis, StoreError, Url};
 use tidegate_store::{Memory, Which};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 
+/// Where states are, and what to do when they cannot be reached.
+#[derive(Clone, Debug)]
+pub struct RedisSettings {
+    /// Where the Redis is.
+    pub url: Url,
+    /// What a decision is when it does not answer in time, where a limiter does not say.
+    pub on_failure: OnFailure,
+    /// This process's part of each limit while the store is away, for [`OnFailure::Local`]; from 0 to 1.
+    pub local_share: f64,
+    /// How long a decision may take.
+    pub deadline: Duration,
+    /// Bytes that this process's own limiters may hold meanwhile.
+    pub max_memory: usize,
+}
+
+impl RedisSettings {
+    /// The defaults for a Redis at this place.
+    #[must_use]
+    pub fn new(url: Url) -> RedisSettings {
+        let max_memory = Settings::default().max_memory;
+        RedisSettings { url, on_failure: OnFailure::Local, local_share: 1.0, deadline: DEADLINE, max_memory }
+    }
+}
+
+/// How the store does.
+#[derive(Clone, Debug)]
+pub struct StoreHealth {
+    /// Where it is; no password.
+    pub url: String,
+    /// Why it cannot be asked now, if it cannot.
+    pub error: Option<StoreError>,
+    /// Decisions that were made without it.
+    pub degraded: u64,
+    /// Its errors by kind, those that came one by one.
+    pub errors: Vec<(&'static str, u64)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Elsewhere {
+    redis: Redis,
+    /// How long a decision may wait: less than the deadline, as the answer takes time, too.
+    patience: Duration,
+    pub(super) local_share: f64,
+    errors: Mutex<BTreeMap<&'static str, u64>>,
+    /// For threads that wait.
+    runtime: Handle,
+}
+
+/// How long a decision may take unless it is said otherwise.
+const DEADLINE: Duration = Duration::from_millis(50);
 /// How often the flags of disabled limiters are looked up: a change reaches all within a second.
 const FLAGS_EVERY: Duration = Duration::from_millis(450);
 
@@ -22,18 +76,26 @@ impl Gate {
     /// decides; a manual one takes its place, for tests. Needs a running tokio runtime.
     ///
     /// The gate is made whether the server can be reached or not; see [`Gate::store_error`].
-    pub async fn on_redis(policy: &Policy, settings: &Settings, clock: Clock, url: Url) -> Gate {
-        let store = Memory::new(settings.max_memory, None);
-        let live = ArcSwap::from_pointee(Live::new(&store, policy));
-        let redis = Some(Redis::open(url).await);
+    pub async fn on_redis(policy: &Policy, settings: RedisSettings, clock: Clock) -> Gate {
+        let RedisSettings { url, on_failure, local_share, deadline, max_memory } = settings;
+        let store = Memory::new(max_memory, None);
+        let elsewhere = Elsewhere {
+            redis: Redis::open(url).await,
+            patience: deadline * 4 / 5,
+            local_share,
+            errors: Mutex::default(),
+            runtime: Handle::current(),
+        };
         let gate = Gate(Arc::new(Inner {
+            live: ArcSwap::from_pointee(Live::new(&store, policy, local_share)),
             store,
             clock,
-            live,
             directory: None,
             saves: Default::default(),
             tend_turn: Default::default(),
-            redis,
+            redis: Some(elsewhere),
+            on_failure,
+            degraded: AtomicU64::new(0),
         }));
         // Told by `store_error`, and tried again.
         let _ = gate.0.follow_flags().await;
@@ -44,10 +106,26 @@ impl Gate {
     /// Why the store cannot be asked, if it cannot; `None` on the embedded store.
     #[must_use]
     pub fn store_error(&self) -> Option<StoreError> {
-        self.0.redis.as_ref().and_then(Redis::down)
+        self.redis().and_then(Redis::down)
     }
 
-    pub(super) async fn ask_redis(&self, redis: &Redis, request: &Request<'_>) -> Result<Answer, AskError> {
+    /// How the store does, if it is elsewhere.
+    #[must_use]
+    pub fn store_health(&self) -> Option<StoreHealth> {
+        let elsewhere = self.0.redis.as_ref()?;
+        let errors = elsewhere.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(StoreHealth {
+            url: elsewhere.redis.url().to_string(),
+            error: elsewhere.redis.down(),
+            degraded: self.0.degraded.load(Relaxed),
+            errors: errors.iter().map(|(kind, count)| (*kind, *count)).collect(),
+        })
+    }
+
+    pub(super) async fn ask_elsewhere(&self, elsewhere: &Elsewhere, request: &Request<'_>) -> Result<Answer, AskError> {
+        if !elsewhere.redis.answers() {
+            return self.decide_degraded(request);
+        }
         let live = self.0.live.load_full();
         let met = match request.target {
             Target::Limiter { name, key } => {
@@ -62,13 +140,44 @@ impl Gate {
         }
         let questions: Vec<Question<'_>> = asked.iter().map(|met| met.limiter.question(&met.key)).collect();
         let Request { cost, intent, explain, .. } = *request;
-        let answers = redis.decide(&questions, &Asked { now: self.given_now(), cost, intent, explain }).await?;
+        let answers = match elsewhere.decide(self, &questions, cost, intent, explain).await {
+            Ok(answers) => answers,
+            Err(error @ StoreError::Unsupported(_)) => return Err(error.into()),
+            Err(_) => return self.decide_degraded(request),
+        };
         let all_allow = answers.1.iter().all(|answer| answer.ruling.is_allowed());
         for (met, answer) in asked.iter().zip(&answers.1) {
-            let Limiter { spec, table } = met.limiter;
-            table.note(&spec.rules, &met.key, &answer.ruling, all_allow, intent, answers.0);
+            met.limiter.note(&met.key, &answer.ruling, all_allow, intent, answers.0);
         }
         Ok(put_together(&met, answers, request))
+    }
+
+    /// Many keys of one limiter, each on its own, all sent before any is waited for.
+    pub(super) fn hit_many_elsewhere(
+        &self,
+        elsewhere: &Elsewhere,
+        limiter: &Limiter,
+        keys: &[&[u8]],
+        cost: u32,
+        now: Micros,
+        answers: &mut Vec<Ruling>,
+    ) {
+        let one = async |key: &[u8]| {
+            if !elsewhere.redis.answers() {
+                return self.rule_degraded(limiter, key, cost, Intent::Hit, now);
+            }
+            let question = [limiter.question(key)];
+            match elsewhere.decide(self, &question, cost, Intent::Hit, false).await {
+                Ok((at, told)) if told.len() == 1 => {
+                    let ruling = told[0].ruling;
+                    limiter.note(key, &ruling, ruling.is_allowed(), Intent::Hit, at);
+                    ruling
+                }
+                _ => self.rule_degraded(limiter, key, cost, Intent::Hit, now),
+            }
+        };
+        let all = futures_util::future::join_all(keys.iter().map(|key| one(key)));
+        answers.extend(elsewhere.runtime.block_on(all));
     }
 
     /// A manual clock's time; otherwise the server's counts.
@@ -81,7 +190,24 @@ impl Gate {
 
     /// The store elsewhere, if that is where states are.
     pub(crate) fn redis(&self) -> Option<&Redis> {
-        self.0.redis.as_ref()
+        self.0.redis.as_ref().map(|elsewhere| &elsewhere.redis)
+    }
+}
+
+impl Elsewhere {
+    async fn decide(
+        &self,
+        gate: &Gate,
+        questions: &[Question<'_>],
+        cost: u32,
+        intent: Intent,
+        explain: bool,
+    ) -> Result<Answers, StoreError> {
+        let by = Instant::now() + self.patience;
+        let answers = self.redis.decide(questions, &Asked { now: gate.given_now(), cost, intent, explain, by }).await;
+        answers.inspect_err(|error| {
+            *self.errors.lock().unwrap_or_else(PoisonError::into_inner).entry(error.label()).or_default() += 1;
+        })
     }
 }
 
@@ -173,7 +299,7 @@ impl Gate {
 
 impl Inner {
     async fn follow_flags(&self) -> Result<(), StoreError> {
-        let Some(redis) = &self.redis else { return Ok(()) };
+        let Some(Elsewhere { redis, .. }) = &self.redis else { return Ok(()) };
         let live = self.live.load_full();
         let limiters: Vec<_> = live.limiters.iter().map(|limiter| (limiter.spec.scope(), limiter.layout())).collect();
         let disabled = redis.disabled(&limiters).await?;
@@ -195,6 +321,11 @@ async fn follow_flags(gate: Weak<Inner>) {
 }
 
 impl Limiter {
+    /// Counts a decision of the store's.
+    fn note(&self, key: &[u8], ruling: &Ruling, all_allow: bool, intent: Intent, at: Micros) {
+        self.table.note(&self.local, key, ruling, all_allow, intent, at);
+    }
+
     pub(crate) fn layout(&self) -> Layout<'_> {
         match self.spec.pause_layout {
             true => Layout::Pause { scope: self.spec.scope() },
@@ -203,8 +334,7 @@ impl Limiter {
     }
 
     pub(crate) fn question<'a>(&'a self, key: &'a [u8]) -> Question<'a> {
-        let Limiter { spec, .. } = self;
-        let layout = self.layout();
+        let (spec, layout) = (&self.spec, self.layout());
         Question { limiter: spec.scope(), rules: &spec.rules, names: spec.names, key, layout }
     }
 }

@@ -111,7 +111,7 @@ impl Gate {
     pub fn keys(&self, limiter: &str, which: Which, after: Option<Cursor>, most: usize) -> Result<Page, AskError> {
         self.here()?;
         let live = self.0.live.load();
-        let Limiter { spec, table } = live.limiter(limiter)?;
+        let Limiter { spec, table, .. } = live.limiter(limiter)?;
         if !spec.names {
             return Err(AskError::NoNames(spec.name.clone()));
         }
@@ -127,7 +127,7 @@ impl Gate {
         self.here()?;
         check_key(key)?;
         let live = self.0.live.load();
-        let Limiter { spec, table } = live.limiter(limiter)?;
+        let Limiter { spec, table, .. } = live.limiter(limiter)?;
         let until = table.block(&spec.rules, key, span, || self.now());
         until.ok_or_else(|| AskError::Full { limiter: spec.name.clone() })
     }
@@ -140,7 +140,7 @@ impl Gate {
         self.here()?;
         check_key(key)?;
         let live = self.0.live.load();
-        let Limiter { spec, table } = live.limiter(limiter)?;
+        let Limiter { spec, table, .. } = live.limiter(limiter)?;
         Ok(table.unblock(&spec.rules, key, || self.now()))
     }
 
@@ -151,7 +151,7 @@ impl Gate {
     pub fn unblock_all(&self, limiter: &str) -> Result<u64, AskError> {
         self.here()?;
         let live = self.0.live.load();
-        let Limiter { spec, table } = live.limiter(limiter)?;
+        let Limiter { spec, table, .. } = live.limiter(limiter)?;
         Ok(table.unblock_all(&spec.rules, || self.now()))
     }
 

@@ -6,7 +6,8 @@
 pub mod servers;
 
 use servers::Server;
-use tidegate::{Clock, Gate, LimiterSpec, Micros, Policy, Settings};
+use std::time::Duration;
+use tidegate::{Clock, Gate, LimiterSpec, Micros, Policy, RedisSettings};
 use tokio::runtime::{Builder, Runtime};
 
 /// A gate with a clock that is set by hand, and what it runs on.
@@ -80,8 +81,8 @@ fn on_shards(name: &'static str, limiters: &[LimiterSpec], at: Micros) -> Store 
 fn connected(name: &'static str, url: String, limiters: &[LimiterSpec], at: Micros, servers: Vec<Server>) -> Store {
     let runtime = runtime();
     let lists_tracked = !url.starts_with("twemproxy");
-    let url = url.parse().unwrap();
-    let gate = runtime.block_on(Gate::on_redis(&policy(limiters), &Settings::default(), Clock::manual(at), url));
+    let settings = RedisSettings { deadline: Duration::from_secs(5), ..RedisSettings::new(url.parse().unwrap()) };
+    let gate = runtime.block_on(Gate::on_redis(&policy(limiters), settings, Clock::manual(at)));
     assert_eq!(gate.store_error(), None, "{name}");
     Store { name, gate, lists_tracked, runtime, servers }
 }
