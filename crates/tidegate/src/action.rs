@@ -41,6 +41,15 @@ pub struct Actions {
     limiter: String,
 }
 
+/// What became of an increment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Incremented {
+    /// The time that was asked for, or the clock's.
+    pub timestamp: Micros,
+    /// False: it was older than the history, its count was 0, or the limiter is disabled.
+    pub counted: bool,
+}
+
 /// What a key's counts say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
@@ -152,7 +161,7 @@ impl Action {
     /// # Errors
     /// As [`Action::ok`].
     pub async fn increment(&self, count: u32, at: Option<Micros>) -> Result<bool, AskError> {
-        self.gate.increment(&self.limiter, &self.identifier, count, at)
+        Ok(self.gate.increment(&self.limiter, &self.identifier, count, at)?.counted)
     }
 
     /// Has a limit been reached, and which? See [`Gate::analyze`].

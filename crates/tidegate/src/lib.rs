@@ -13,7 +13,7 @@ pub mod headers;
 pub mod layer;
 mod policy;
 
-pub use action::{Action, Actions, Analyzed, Event, Unless};
+pub use action::{Action, Actions, Analyzed, Event, Incremented, Unless};
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use clock::{Clock, ManualClock, ProcessClock};
 pub use gate::{Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloaded, Saves, Settings, Usage};

@@ -8,7 +8,7 @@ use super::limiters::Switch;
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, find};
-use super::{admin, allowed, body, hit, keys, limiters, metrics, openapi};
+use super::{admin, allowed, apart, body, hit, keys, limiters, metrics, openapi};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -53,6 +53,8 @@ async fn route(connection: &Connection, parts: &Parts, found: &Found<'_>, body: 
             keys::block(door, limiter, key, &body.await?)
         }
         Action::Unblock => may_change().and_then(|()| keys::unblock(door, limiter, key)),
+        Action::Increment => apart::increment(door, limiter, key, &body.await?),
+        Action::Analyze => apart::analyze(door, limiter, key),
         Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
         Action::Readyz => readyz(door),
         Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", metrics::text(door))),
@@ -97,7 +99,7 @@ fn nowhere(parts: &Parts, found: &Found<'_>) -> Problem {
 fn index_page() -> String {
     let mut text = format!("Tidegate {}\n\n", env!("CARGO_PKG_VERSION"));
     for route in &ROUTES {
-        text.push_str(&format!("{:<7}{:<41} {}\n", route.method, route.template, route.does));
+        text.push_str(&format!("{:<7}{:<46} {}\n", route.method, route.template, route.does));
     }
     text
 }

@@ -55,6 +55,10 @@ fn push_limiter(body: &mut String, info: &LimiterInfo) {
         spec.rules.algorithm() == Algorithm::AlignedWindow
     ));
     push_list(body, spec.rules.limits().iter().map(ToString::to_string));
+    if spec.rules.algorithm() == Algorithm::Buckets {
+        let grid = spec.rules.grid();
+        body.push_str(&format!(",\"resolution\":\"{}\",\"history\":\"{}\"", grid.resolution(), grid.history()));
+    }
     body.push_str(",\"domain\":");
     match &spec.domain {
         Some(domain) => push_string(body, domain),

@@ -95,6 +95,7 @@ impl From<AskError> for Problem {
         match error {
             AskError::UnknownLimiter { .. } => Problem::new(404, "unknown_limiter", detail).field("limiter"),
             AskError::Key(_) => Problem::new(400, "bad_key", detail).field("key"),
+            AskError::NeedsBuckets { .. } => Problem::new(409, "needs_buckets", detail).field("limiter"),
             AskError::NoNames(_) => Problem::new(501, "no_names", detail),
             AskError::Full { .. } => Problem::new(507, "full", detail),
             _ => Problem::new(500, "internal", "the engine refused this in a way that this door does not know"),
