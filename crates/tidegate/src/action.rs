@@ -51,6 +51,15 @@ pub struct Actions {
     limiter: String,
 }
 
+/// What became of an increment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Incremented {
+    /// The time that was asked for, or the clock's.
+    pub timestamp: Micros,
+    /// False: it was older than the history, its count was 0, or the limiter is disabled.
+    pub counted: bool,
+}
+
 /// What a key's counts say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
@@ -162,6 +171,14 @@ impl Action {
     /// # Errors
     /// As [`Action::ok`].
     pub async fn increment(&self, count: u32, at: Option<Micros>) -> Result<bool, AskError> {
+        Ok(self.count(count, at).await?.counted)
+    }
+
+    /// The same, with the time at which it counts.
+    ///
+    /// # Errors
+    /// As [`Action::ok`].
+    pub async fn count(&self, count: u32, at: Option<Micros>) -> Result<Incremented, AskError> {
         elsewhere!(self, redis => increment_there(redis, &self.limiter, &self.identifier, count, at));
         self.gate.increment(&self.limiter, &self.identifier, count, at)
     }

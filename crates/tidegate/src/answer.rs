@@ -138,7 +138,6 @@ pub struct Answer {
     /// The authority clock's time of this decision.
     pub at: Micros,
     /// The store did not answer: how it was decided without it.
-    #[cfg(feature = "redis")]
     pub degraded: Option<crate::OnFailure>,
     /// Every limiter that matched, if the request asked for it.
     pub explanation: Vec<Explained>,

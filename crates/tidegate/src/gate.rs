@@ -12,8 +12,6 @@ mod open;
 mod operate;
 
 #[cfg(feature = "redis")]
-pub use degraded::OnFailure;
-#[cfg(feature = "redis")]
 pub use elsewhere::{RedisSettings, StoreHealth};
 use open::SaveCounters;
 pub use open::{OpenError, Saves, Settings};
@@ -58,7 +56,7 @@ struct Inner {
     #[cfg(feature = "redis")]
     redis: Option<elsewhere::Elsewhere>,
     #[cfg(feature = "redis")]
-    on_failure: OnFailure,
+    on_failure: crate::OnFailure,
     /// Decisions that were made without the store.
     #[cfg(feature = "redis")]
     degraded: std::sync::atomic::AtomicU64,
@@ -122,7 +120,7 @@ impl Gate {
             #[cfg(feature = "redis")]
             redis: None,
             #[cfg(feature = "redis")]
-            on_failure: OnFailure::default(),
+            on_failure: crate::OnFailure::default(),
             #[cfg(feature = "redis")]
             degraded: Default::default(),
         }))
@@ -388,7 +386,6 @@ fn answered(limiter: &Limiter, ruling: &Ruling, at: Micros) -> Answer {
         },
         reset_after: Some(decision.reset_after),
         at,
-        #[cfg(feature = "redis")]
         degraded: None,
         explanation: Vec::new(),
     }
@@ -406,7 +403,6 @@ fn unasked(disabled: Option<&Limiter>, at: Micros) -> Answer {
         retry_after: None,
         reset_after: None,
         at,
-        #[cfg(feature = "redis")]
         degraded: None,
         explanation: Vec::new(),
     }

@@ -200,7 +200,6 @@ mod tests {
             retry_after: retry_after.map(Micros::saturating),
             reset_after: Some(Micros::saturating(2_500_001)),
             at: Micros::ZERO,
-            #[cfg(feature = "redis")]
             degraded: None,
             explanation: Vec::new(),
         }

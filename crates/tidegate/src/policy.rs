@@ -30,8 +30,7 @@ pub struct LimiterSpec {
     /// application that uses Pause shares them.
     pub pause_layout: bool,
     /// What it decides when a store elsewhere does not answer; `None`: what the gate says.
-    #[cfg(feature = "redis")]
-    pub on_failure: Option<crate::OnFailure>,
+    pub on_failure: Option<OnFailure>,
 }
 
 impl LimiterSpec {
@@ -48,7 +47,6 @@ impl LimiterSpec {
             stats: false,
             honour_disable: true,
             pause_layout: false,
-            #[cfg(feature = "redis")]
             on_failure: None,
         }
     }
@@ -126,6 +124,30 @@ impl LimiterSpec {
             }
         }
         (!self.by.is_empty()).then_some(key)
+    }
+}
+
+/// What a decision is when the store does not answer in time.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum OnFailure {
+    /// This process's own limiter decides, with its share of each limit.
+    #[default]
+    Local,
+    /// Yes.
+    Allow,
+    /// No.
+    Deny,
+}
+
+impl OnFailure {
+    /// The word for it in every interface.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            OnFailure::Local => "local",
+            OnFailure::Allow => "allow",
+            OnFailure::Deny => "deny",
+        }
     }
 }
 

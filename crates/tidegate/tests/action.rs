@@ -286,11 +286,11 @@ fn work_is_done_unless_limited_and_counted_when_it_succeeds() {
                 assert_eq!(done, Unless::Done { value: n, counted: Ok(true) });
             }
             let begun = std::cell::Cell::new(false);
-            let limited = action.unless_limited(async {
+            let work = async {
                 begun.set(true);
                 Ok::<_, ()>(())
-            });
-            let limited = limited.await.unwrap();
+            };
+            let limited = action.unless_limited(work).await.unwrap();
             let Unless::Limited(Analyzed::Limited(event)) = limited else { panic!("{limited:?}") };
             assert_eq!((event.identifier.as_slice(), event.sum, begun.get()), (&b"u"[..], 2, false));
             assert_eq!((event.timestamp, event.check.to_string()), (gate.now(), "2 per 20s".to_owned()));

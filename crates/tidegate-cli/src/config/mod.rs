@@ -20,7 +20,7 @@ mod udp;
 pub(crate) use doors::Doors;
 pub(crate) use overrides::from_environment;
 pub(crate) use problem::ConfigError;
-pub(crate) use store::Store;
+pub(crate) use store::{Redis, Store};
 
 use problem::Problem;
 use section::{Known, Section};
@@ -32,7 +32,7 @@ use tidegate_doors::udp::Routing;
 use tree::{Entry, Table, Value};
 
 /// What a file says.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Config {
     pub(crate) store: Store,
     pub(crate) doors: Doors,
@@ -125,10 +125,43 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
         let place = root.entries.iter().find(|entry| entry.name == "store").map(|entry| entry.name_place);
         problems.push(Problem { place, message });
     }
+    for message in unserved(&config) {
+        let place = root.entries.iter().find(|entry| entry.name == "limiter").map(|entry| entry.name_place);
+        problems.push(Problem { place, message });
+    }
     if let Some(at) = root.position("udp") {
         config.udp = udp::read(&root.entries[at], &config.policy, problems);
     }
     config
+}
+
+/// Limiters that the store cannot serve.
+fn unserved(config: &Config) -> Vec<String> {
+    let limiters = config.policy.limiters();
+    let mut problems = Vec::new();
+    for limiter in limiters {
+        if limiter.pause_layout && config.store.redis.is_none() {
+            problems.push(format!(
+                "limiter \"{}\": layout = \"pause\" is a layout in Redis; set kind = \"redis\" in [store], or leave it out",
+                limiter.name
+            ));
+        }
+        let other = limiters.iter().find(|other| {
+            !limiter.by.is_empty()
+                && !other.by.is_empty()
+                && other.domain == limiter.domain
+                && limiter.pause_layout
+                && !other.pause_layout
+        });
+        if let Some(other) = other {
+            problems.push(format!(
+                "limiter \"{}\": a request can meet it together with \"{}\", which is in another layout; \
+                 give both the same layout, or different domains",
+                limiter.name, other.name
+            ));
+        }
+    }
+    problems
 }
 
 /// Every limiter takes some memory before it has a key.

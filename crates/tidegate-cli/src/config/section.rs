@@ -83,6 +83,22 @@ impl<'a> Section<'a> {
         None
     }
 
+    /// A number from 0 to 1.
+    pub(crate) fn fraction(&mut self, name: &str) -> Option<f64> {
+        let node = self.node(name)?;
+        let (Value::Number(text) | Value::Text(text)) = &node.value else {
+            self.wrong_kind(node, name, "a number", &format!("{name} = 0.5"));
+            return None;
+        };
+        match text.parse() {
+            Ok(number) if (0.0..=1.0).contains(&number) => Some(number),
+            _ => {
+                self.refuse(node.place, name, &format!("{text} is not from 0 to 1; write {name} = 0.5"));
+                None
+            }
+        }
+    }
+
     /// An array of strings. Elements of another kind are reported and left out.
     pub(crate) fn texts(&mut self, name: &str, example: &str) -> Option<Vec<Text<'a>>> {
         let node = self.node(name)?;

@@ -9,6 +9,7 @@ mod listen;
 mod notify;
 mod reload;
 mod signals;
+mod store;
 mod tending;
 
 use crate::config::{self, Config, Doors};
@@ -77,7 +78,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
         None => None,
     };
     let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
-    let gate = open(&config)?;
+    let gate = open(&config).await?;
     let desk = Desk::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
     let desk = Arc::new(desk);
     let (stop, stopped) = watch::channel(false);
@@ -122,7 +123,10 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     outcome.and(end)
 }
 
-fn open(config: &Config) -> Result<Gate, String> {
+async fn open(config: &Config) -> Result<Gate, String> {
+    if let Some(redis) = &config.store.redis {
+        return store::open(config, redis).await;
+    }
     let settings = Settings { max_memory: config.store.max_memory, path: config.store.path.clone() };
     Gate::open(config.policy.clone(), &settings, Clock::process()).map_err(|error| format!("error: {error}"))
 }

@@ -73,6 +73,7 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
     let changed = [
         ("[store] max_memory", running.store.max_memory != new.store.max_memory),
         ("[store] path", running.store.path != new.store.path),
+        ("[store] kind, url, on_failure, local_share, deadline or required", running.store.redis != new.store.redis),
         ("[store] snapshot_every", running.store.snapshot_every != new.store.snapshot_every),
         ("[doors] http", running.doors.http != new.doors.http),
         ("[doors] udp", running.doors.udp != new.doors.udp),

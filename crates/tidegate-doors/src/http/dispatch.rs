@@ -8,11 +8,12 @@ use super::limiters::Switch;
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, find};
-use super::{admin, allowed, body, hit, keys, limiters, metrics, openapi};
+use super::{admin, allowed, apart, body, hit, keys, limiters, metrics, openapi};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
 use std::sync::atomic::Ordering::Relaxed;
+use tidegate::StoreHealth;
 
 /// Answers one request and notes it.
 pub(crate) async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Reply {
@@ -39,20 +40,34 @@ async fn route(connection: &Connection, parts: &Parts, found: &Found<'_>, body: 
     let body = body::read(&parts.headers, body, door.settings.body_timeout);
     let may_change = || admin::check(door.settings.who_may_change, connection.peer, &parts.headers);
     match ROUTES[index].action {
-        Action::Hit => hit::answer(door, &body.await?),
-        Action::Allowed => allowed::answer(door, query),
+        Action::Hit => hit::answer(door, &body.await?).await,
+        Action::Allowed => allowed::answer(door, query).await,
         Action::Limiters => Ok(limiters::list(door)),
         Action::Limiter => limiters::get(door, limiter),
-        Action::Enable => may_change().and_then(|()| limiters::switch(door, limiter, Switch::Enable)),
-        Action::Disable => may_change().and_then(|()| limiters::switch(door, limiter, Switch::Disable)),
-        Action::Keys => keys::list(door, limiter, query),
-        Action::UnblockAll => may_change().and_then(|()| keys::unblock_all(door, limiter)),
-        Action::Key => keys::peek(door, limiter, key, query),
+        Action::Enable => {
+            may_change()?;
+            limiters::switch(door, limiter, Switch::Enable).await
+        }
+        Action::Disable => {
+            may_change()?;
+            limiters::switch(door, limiter, Switch::Disable).await
+        }
+        Action::Keys => keys::list(door, limiter, query).await,
+        Action::UnblockAll => {
+            may_change()?;
+            keys::unblock_all(door, limiter).await
+        }
+        Action::Key => keys::peek(door, limiter, key, query).await,
         Action::Block => {
             may_change()?;
-            keys::block(door, limiter, key, &body.await?)
+            keys::block(door, limiter, key, &body.await?).await
         }
-        Action::Unblock => may_change().and_then(|()| keys::unblock(door, limiter, key)),
+        Action::Unblock => {
+            may_change()?;
+            keys::unblock(door, limiter, key).await
+        }
+        Action::Increment => apart::increment(door, limiter, key, &body.await?).await,
+        Action::Analyze => apart::analyze(door, limiter, key).await,
         Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
         Action::Readyz => readyz(door),
         Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", metrics::text(door))),
@@ -65,7 +80,22 @@ fn readyz(door: &Door) -> Result<Reply, Problem> {
     if door.draining.load(Relaxed) {
         return Err(Problem::new(503, "draining", "the door is closing; ask another replica"));
     }
-    Ok(json_reply("{\"status\":\"ok\"}".to_owned()))
+    Ok(json_reply(match door.gate.store_health() {
+        None => "{\"status\":\"ok\"}".to_owned(),
+        Some(health) => store_status(&health),
+    }))
+}
+
+/// Ready in any case: decisions are made without the store, too. It says whether they are.
+fn store_status(health: &StoreHealth) -> String {
+    let status = if health.error.is_some() { "degraded" } else { "ok" };
+    let mut body = format!("{{\"status\":\"{status}\",\"store\":{{\"answers\":{}", health.error.is_none());
+    if let Some(error) = &health.error {
+        // The kind and no more: addresses are for the log.
+        body.push_str(&format!(",\"error\":\"{}\"", error.label()));
+    }
+    body.push_str(&format!(",\"degraded_decisions\":{}}}}}", health.degraded));
+    body
 }
 
 /// The head's size is known only after it was read; hyper's own, larger bounds come before.
@@ -97,7 +127,7 @@ fn nowhere(parts: &Parts, found: &Found<'_>) -> Problem {
 fn index_page() -> String {
     let mut text = format!("Tidegate {}\n\n", env!("CARGO_PKG_VERSION"));
     for route in &ROUTES {
-        text.push_str(&format!("{:<7}{:<41} {}\n", route.method, route.template, route.does));
+        text.push_str(&format!("{:<7}{:<46} {}\n", route.method, route.template, route.does));
     }
     text
 }

@@ -17,6 +17,8 @@ pub(crate) enum Action {
     Key,
     Block,
     Unblock,
+    Increment,
+    Analyze,
     Livez,
     Readyz,
     Metrics,
@@ -37,7 +39,7 @@ const fn route(method: &'static str, template: &'static str, action: Action, doe
     Route { method, template, action, does }
 }
 
-pub(crate) const ROUTE_COUNT: usize = 16;
+pub(crate) const ROUTE_COUNT: usize = 18;
 
 /// The most asked first.
 #[rustfmt::skip]
@@ -53,6 +55,8 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("GET",    "/v1/limiters/{limiter}/keys/{key}", Action::Key, "peek, with an explanation"),
     route("PUT",    "/v1/limiters/{limiter}/keys/{key}/block", Action::Block, "block: {\"for\":\"10m\"}"),
     route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Action::Unblock, "unblock"),
+    route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
+    route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
     route("GET",    "/livez", Action::Livez, "the process lives"),
     route("GET",    "/readyz", Action::Readyz, "it takes requests"),
     route("GET",    "/metrics", Action::Metrics, "Prometheus"),

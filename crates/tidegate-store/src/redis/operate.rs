@@ -270,6 +270,16 @@ impl Redis {
         Ok(())
     }
 
+    /// The policy for full memory, if it drops keys; `None` also when the server does not tell.
+    pub async fn evicts(&self) -> Option<String> {
+        if self.is_sharded() {
+            return None;
+        }
+        let told = self.link.call(&[b"CONFIG", b"GET", b"maxmemory-policy"], patience()).await.ok()?;
+        let [_, Reply::Text(policy)] = list(&told)? else { return None };
+        (policy != b"noeviction").then(|| String::from_utf8_lossy(policy).into_owned())
+    }
+
     /// Which of these limiters are disabled; one round trip for all.
     ///
     /// # Errors

@@ -6,36 +6,12 @@
 //! Invariant: these functions never wait.
 
 use super::{Gate, Limiter, Met, answered, put_together, unasked};
-use crate::{Answer, AskError, LimiterSpec, Reason, Request, Target};
+use crate::{Answer, AskError, LimiterSpec, OnFailure, Reason, Request, Target};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_core::all_or_nothing::{self, Intent, Ruling};
 use tidegate_core::{Decision, Limit, Micros, Rate, Rules, Verdict, check_key};
 use tidegate_store::{Part, decide_all};
-
-/// What a decision is when the store does not answer in time.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum OnFailure {
-    /// This process's own limiter decides, with its share of each limit.
-    #[default]
-    Local,
-    /// Yes.
-    Allow,
-    /// No.
-    Deny,
-}
-
-impl OnFailure {
-    /// The word for it in every interface.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            OnFailure::Local => "local",
-            OnFailure::Allow => "allow",
-            OnFailure::Deny => "deny",
-        }
-    }
-}
 
 impl Gate {
     /// Decides without the store.

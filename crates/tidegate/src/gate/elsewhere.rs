@@ -4,8 +4,8 @@
 //! counters, and the flags of disabled limiters, which are looked up twice a second and not for
 //! every decision.
 
-use super::{Cursor, Gate, Inner, Limiter, Live, Met, OnFailure, Page, put_together};
-use crate::{Analyzed, Answer, AskError, Clock, Policy, Request, Settings, Target};
+use super::{Cursor, Gate, Inner, Limiter, Live, Met, Page, put_together};
+use crate::{Analyzed, Answer, AskError, Clock, Incremented, OnFailure, Policy, Request, Settings, Target};
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -122,6 +122,11 @@ impl Gate {
         })
     }
 
+    /// The store's policy for full memory, if that is one that drops keys and with them counts.
+    pub async fn evicts(&self) -> Option<String> {
+        self.redis()?.evicts().await
+    }
+
     pub(super) async fn ask_elsewhere(&self, elsewhere: &Elsewhere, request: &Request<'_>) -> Result<Answer, AskError> {
         if !elsewhere.redis.answers() {
             return self.decide_degraded(request);
@@ -220,13 +225,14 @@ impl Gate {
         key: &[u8],
         count: u32,
         at: Option<Micros>,
-    ) -> Result<bool, AskError> {
+    ) -> Result<Incremented, AskError> {
         let limiter = self.limiter_for(limiter, key)?;
         limiter.check_buckets("increment")?;
         if !limiter.is_heeded() {
-            return Ok(false);
+            return Ok(Incremented { timestamp: at.unwrap_or_else(|| self.now()), counted: false });
         }
-        Ok(redis.increment(self.given_now(), &limiter.question(key), count, at).await?.1)
+        let (now, counted) = redis.increment(self.given_now(), &limiter.question(key), count, at).await?;
+        Ok(Incremented { timestamp: at.unwrap_or(now), counted })
     }
 
     pub(crate) async fn analyze_there(
