@@ -1,0 +1,1 @@
+//! Tidegate's transparent proxy: requests wait their turn.
