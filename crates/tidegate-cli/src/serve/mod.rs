@@ -6,9 +6,9 @@
 
 mod banner;
 mod listen;
-mod notify;
+pub(crate) mod notify;
 mod reload;
-mod signals;
+pub(crate) mod signals;
 mod tending;
 
 use crate::config::{self, Config, Doors};
@@ -203,7 +203,7 @@ fn http_settings() -> HttpSettings {
 }
 
 /// The soft limit of open files, where the system tells it.
-fn open_files_max() -> Option<usize> {
+pub(crate) fn open_files_max() -> Option<usize> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
