@@ -154,7 +154,10 @@ fn policy(args: &Args) -> Result<(Policy, Routing), String> {
             let config = config::load(file, Vec::new()).map_err(|error| error.to_string())?;
             Ok((config.policy, config.udp))
         }
-        None => Ok((crate::example::policy(), Routing::default())),
+        None => {
+            let config = crate::example::config();
+            Ok((config.policy, config.udp))
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::output::{self, Deed, Head, Outcome};
 use super::tally::{Charts, Tally};
 use std::io::{self, Write};
 use tidegate::{Answer, AskError, Clock, Gate, Micros, Policy, Request, Settings, Target, Which};
-use tidegate_doors::udp::{Desk, Routing, Slot};
+use tidegate_doors::udp::{Clerk, Desk, Routing, Slot};
 
 /// Memory that a replay may take; past it new keys are counted together, as in a full server.
 pub(super) const MEMORY_MAX: usize = 4 << 30;
@@ -21,6 +21,7 @@ const PAGE: usize = 1_000;
 pub(super) struct Replay<W> {
     gate: Gate,
     desk: Desk,
+    clerk: Clerk,
     out: W,
     tally: Tally,
     now: Micros,
@@ -60,7 +61,7 @@ impl<W: Write> Replay<W> {
         let gate =
             Gate::open(policy, &settings, Clock::manual(Micros::ZERO)).map_err(|error| format!("error: {error}"))?;
         let desk = Desk::new(gate.clone(), routing).map_err(|error| format!("error: udp: {error}"))?;
-        Ok(Replay { gate, desk, out, tally: Tally::new(charts), now: Micros::ZERO, lines: 0 })
+        Ok(Replay { gate, desk, clerk: Clerk::default(), out, tally: Tally::new(charts), now: Micros::ZERO, lines: 0 })
     }
 
     /// Did the table fill up, so that some keys were counted together?
@@ -126,10 +127,12 @@ impl<W: Write> Replay<W> {
     fn datagram(&mut self, at: &str, datagram: &[u8]) -> Result<(), ReplayError> {
         let (now, tally) = (self.now, &mut self.tally);
         let mut slot = [Slot::default()];
-        self.desk.answer_seen(&[datagram], now, &mut slot, |key, limiter, ruling| match (limiter, ruling) {
-            (Some(limiter), Some(ruling)) => tally.count(now, &limiter.answer(ruling, now), Some(key)),
-            (Some(limiter), None) => tally.count(now, &limiter.disabled_answer(now), Some(key)),
-            (None, _) => tally.unlimited += 1,
+        self.desk.answer_seen(&mut self.clerk, &[datagram], now, &mut slot, |key, limiter, ruling| {
+            match (limiter, ruling) {
+                (Some(limiter), Some(ruling)) => tally.count(now, &limiter.answer(ruling, now), Some(key)),
+                (Some(limiter), None) => tally.count(now, &limiter.disabled_answer(now), Some(key)),
+                (None, _) => tally.unlimited += 1,
+            }
         });
         Ok(output::datagram(&mut self.out, at, slot[0].reply())?)
     }
