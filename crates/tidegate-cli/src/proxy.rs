@@ -7,6 +7,7 @@ use crate::serve::signals::{self, Signal, Signals};
 use crate::watch::Watch;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tidegate::Limit;
 use tidegate_proxy::{Policy, Proxy, Settings, WhenLimited};
@@ -56,13 +57,11 @@ fn load(args: &Args) -> Result<config::Proxy, String> {
         None => config::parse("no file", String::new(), std::path::Path::new(""), variables),
     };
     let Config { proxy, .. } = config.map_err(|error| error.to_string())?;
-    let proxy = proxy.unwrap_or_default();
-    Ok(config::Proxy {
-        listen: args.listen.unwrap_or(proxy.listen),
-        limit: args.limit.or(proxy.limit),
-        upstream: args.url.clone().or(proxy.upstream.clone()),
-        ..proxy
-    })
+    let mut proxy = proxy.unwrap_or_default();
+    proxy.listen = args.listen.unwrap_or(proxy.listen);
+    proxy.limit = args.limit.or(proxy.limit);
+    proxy.upstream = args.url.clone().or(proxy.upstream);
+    Ok(proxy)
 }
 
 async fn forward(args: &Args, config: &config::Proxy, mut watch: Option<Watch>) -> Result<(), String> {
@@ -89,7 +88,7 @@ async fn forward(args: &Args, config: &config::Proxy, mut watch: Option<Watch>) 
     info!("{name}: stopping; a second one ends at once");
     notify::tell("STOPPING=1");
     tokio::select! {
-        _ = tokio::task::spawn_blocking(|| proxy.stop()) => info!("stopped"),
+        _ = tokio::task::spawn_blocking(move || proxy.stop()) => info!("stopped"),
         () = signals.second_stop() => std::process::exit(signals::ENDED_AT_ONCE),
     }
     Ok(())
@@ -106,6 +105,13 @@ pub(crate) fn start(config: &config::Proxy) -> Result<Proxy, String> {
     let settings = settings(config, &policy);
     let proxy = Proxy::start(listener, admin, policy, settings);
     proxy.map_err(|error| format!("error: the proxy cannot start: {error}"))
+}
+
+/// Runs until told to stop, then until the requests under way have ended.
+pub(crate) async fn beside(proxy: Arc<Proxy>, stopped: impl Future<Output = ()>) -> Result<(), String> {
+    stopped.await;
+    let ended = tokio::task::spawn_blocking(move || proxy.stop()).await;
+    ended.map_err(|error| format!("error: the proxy failed: {error}; start again and report this"))
 }
 
 /// One line on what the proxy does.
