@@ -22,6 +22,7 @@ pub mod sliding_window;
 mod state;
 pub mod text;
 pub mod token_bucket;
+pub mod turnstile;
 
 pub use decision::{Decision, Rate, Status, Verdict};
 pub use key::{KEY_LEN_MAX, KeyError, check_key};

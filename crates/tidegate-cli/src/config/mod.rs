@@ -8,6 +8,7 @@ mod doors;
 mod limiter;
 mod overrides;
 mod problem;
+mod proxy;
 mod section;
 mod size;
 mod source;
@@ -20,6 +21,7 @@ mod udp;
 pub(crate) use doors::Doors;
 pub(crate) use overrides::from_environment;
 pub(crate) use problem::ConfigError;
+pub(crate) use proxy::{Proxy, limit as proxy_limit};
 pub(crate) use store::{Redis, Store};
 
 use problem::Problem;
@@ -38,12 +40,14 @@ pub(crate) struct Config {
     pub(crate) doors: Doors,
     pub(crate) policy: Policy,
     pub(crate) udp: Routing,
+    /// The transparent proxy, if the file has one.
+    pub(crate) proxy: Option<Proxy>,
 }
 
 /// Largest file that is read, in bytes: a thousand limiters fit many times.
 const FILE_MAX: u64 = 4 << 20;
 
-const KNOWN: Known = Known { here: &["store", "doors", "limiter", "udp"], later: &["stream", "proxy", "admin"] };
+const KNOWN: Known = Known { here: &["store", "doors", "limiter", "udp", "proxy"], later: &["stream", "admin"] };
 
 /// Reads a file, with the environment's settings over it.
 ///
@@ -113,6 +117,11 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
             "doors" => {
                 if let Some(mut section) = open(entry, "[doors]", &doors::KNOWN, problems) {
                     config.doors = doors::read(&mut section, entry.name_place);
+                }
+            }
+            "proxy" => {
+                if let Some(mut section) = open(entry, "[proxy]", &proxy::KNOWN, problems) {
+                    config.proxy = Some(proxy::read(&mut section, folder));
                 }
             }
             "limiter" => config.policy = limiter::read(&entry.node, sources, problems),

@@ -7,6 +7,7 @@ use super::problem::Problem;
 use super::source::Place;
 use super::tree::{Node, Table, Value};
 use crate::nearest;
+use std::ops::RangeInclusive;
 
 /// The settings a table may have.
 pub(crate) struct Known {
@@ -97,6 +98,26 @@ impl<'a> Section<'a> {
                 None
             }
         }
+    }
+
+    /// A whole number within bounds.
+    pub(crate) fn number(&mut self, name: &str, bounds: RangeInclusive<u64>, example: u64) -> Option<u64> {
+        let node = self.node(name)?;
+        let remedy = format!("{name} = {example}");
+        let Value::Number(text) = &node.value else {
+            self.wrong_kind(node, name, "a number", &remedy);
+            return None;
+        };
+        let number = text.parse().ok().filter(|number| bounds.contains(number));
+        if number.is_none() {
+            let (least, most) = (bounds.start(), bounds.end());
+            self.refuse(
+                node.place,
+                name,
+                &format!("{text} is no whole number from {least} to {most}; write one, such as {remedy}"),
+            );
+        }
+        number
     }
 
     /// An array of strings. Elements of another kind are reported and left out.

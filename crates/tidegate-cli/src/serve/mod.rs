@@ -6,9 +6,9 @@
 
 mod banner;
 mod listen;
-mod notify;
+pub(crate) mod notify;
 mod reload;
-mod signals;
+pub(crate) mod signals;
 mod store;
 mod tending;
 
@@ -94,6 +94,11 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     if let Some((sockets, counters)) = sockets.zip(counters) {
         tasks.spawn(udp_door(sockets, Arc::clone(&desk), counters, stopped.clone()));
     }
+    let proxy = config.proxy.as_ref().map(crate::proxy::start).transpose()?.map(Arc::new);
+    if let Some((proxy, settings)) = proxy.as_ref().zip(config.proxy.as_ref()) {
+        crate::say(&format!("proxy on http://{}, {}", proxy.address(), crate::proxy::describe(settings)));
+        tasks.spawn(crate::proxy::beside(Arc::clone(proxy), told_to_stop(stopped.clone())));
+    }
     notify::tell("READY=1");
     tasks.spawn(tending::run(gate.clone(), config.store.clone(), stopped));
     let mut look = tokio::time::interval(LOOK_EVERY);
@@ -105,11 +110,11 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
                     info!("{name}: stopping; a second one ends at once");
                     break Ok(());
                 }
-                (Signal::Reload, Some(reloader)) => reloader.reload(&gate, &desk, &config).await,
+                (Signal::Reload, Some(reloader)) => reloader.reload(&gate, &desk, proxy.as_deref(), &config).await,
                 (Signal::Reload, None) => info!("nothing to reload: started without a file"),
             },
             _ = look.tick() => if let Some(reloader) = &mut reloader && reloader.has_changed() {
-                reloader.reload(&gate, &desk, &config).await;
+                reloader.reload(&gate, &desk, proxy.as_deref(), &config).await;
             },
             Some(ended) = tasks.join_next() => break Err(unexpected(ended)),
         }
@@ -213,7 +218,7 @@ fn http_settings() -> HttpSettings {
 }
 
 /// The soft limit of open files, where the system tells it.
-fn open_files_max() -> Option<usize> {
+pub(crate) fn open_files_max() -> Option<usize> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
