@@ -20,6 +20,7 @@ pub mod sliding_log;
 pub mod sliding_window;
 mod state;
 pub mod text;
+pub mod timeline;
 pub mod token_bucket;
 
 pub use decision::{Decision, Rate, Status, Verdict};
