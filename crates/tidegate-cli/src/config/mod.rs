@@ -12,6 +12,7 @@ mod section;
 mod size;
 mod source;
 mod store;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -29,6 +30,7 @@ use std::io::Read as _;
 use std::path::Path;
 use tidegate::{EMPTY_TABLE_BYTES, Policy};
 use tidegate_doors::udp::Routing;
+use tidegate_events::StreamSpec;
 use tree::{Entry, Table, Value};
 
 /// What a file says.
@@ -38,12 +40,13 @@ pub(crate) struct Config {
     pub(crate) doors: Doors,
     pub(crate) policy: Policy,
     pub(crate) udp: Routing,
+    pub(crate) streams: Vec<StreamSpec>,
 }
 
 /// Largest file that is read, in bytes: a thousand limiters fit many times.
 const FILE_MAX: u64 = 4 << 20;
 
-const KNOWN: Known = Known { here: &["store", "doors", "limiter", "udp"], later: &["stream", "proxy", "admin"] };
+const KNOWN: Known = Known { here: &["store", "doors", "limiter", "udp", "stream"], later: &["proxy", "admin"] };
 
 /// Reads a file, with the environment's settings over it.
 ///
@@ -116,6 +119,7 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
                 }
             }
             "limiter" => config.policy = limiter::read(&entry.node, sources, problems),
+            "stream" => config.streams = stream::read(&entry.node, problems),
             // Below, when all limiters are known.
             "udp" => {}
             other => problems.push(Problem { place: Some(entry.name_place), message: stranger(other) }),

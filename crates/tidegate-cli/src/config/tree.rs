@@ -15,7 +15,7 @@ pub(crate) struct Node {
     pub(crate) value: Value,
 }
 
-/// A TOML value. Numbers keep their text: no setting of this version is one.
+/// A TOML value. Numbers keep their text, as they were written.
 #[derive(Debug)]
 pub(crate) enum Value {
     Text(String),

@@ -86,6 +86,11 @@ pub(super) enum Ask<'a> {
     },
     /// A datagram to the UDP door.
     Udp(Cow<'a, str>),
+    /// A stream's time, and an event for it.
+    Stream {
+        name: Cow<'a, str>,
+        submit: Option<Cow<'a, str>>,
+    },
 }
 
 /// Whom a decision concerns.
@@ -116,6 +121,9 @@ impl<'a> Fields<'a> {
         if let Some(raw) = self.udp {
             return self.datagram(raw);
         }
+        if let Some(raw) = self.stream {
+            return self.event(raw);
+        }
         let op = self.op.map(|raw| string("op", raw)).transpose()?;
         match op.as_deref() {
             None => self.decide(Intent::Hit, None),
@@ -126,7 +134,20 @@ impl<'a> Fields<'a> {
     }
 
     fn datagram(&self, raw: &'a RawValue) -> Result<Ask<'a>, String> {
-        let others = [
+        self.refuse_requests("a line with udp has at and udp only")?;
+        refuse("stream", self.stream, "a line with udp has at and udp only")?;
+        string("udp", raw).map(Ask::Udp)
+    }
+
+    fn event(&self, raw: &'a RawValue) -> Result<Ask<'a>, String> {
+        self.refuse_requests("a line with stream has at, stream and submit only")?;
+        let submit = self.submit.map(|raw| string("submit", raw)).transpose()?;
+        Ok(Ask::Stream { name: string("stream", raw)?, submit })
+    }
+
+    /// Fields of requests to limiters.
+    fn refuse_requests(&self, why: &str) -> Result<(), String> {
+        let fields = [
             ("op", self.op),
             ("limiter", self.limiter),
             ("key", self.key),
@@ -135,8 +156,7 @@ impl<'a> Fields<'a> {
             ("attributes", self.attributes),
             ("for", self.span),
         ];
-        others.into_iter().try_for_each(|(name, raw)| refuse(name, raw, "a line with udp has at and udp only"))?;
-        string("udp", raw).map(Ask::Udp)
+        fields.into_iter().try_for_each(|(name, raw)| refuse(name, raw, why))
     }
 
     fn decide(&self, intent: Intent, op: Option<&'static str>) -> Result<Ask<'a>, String> {
@@ -183,8 +203,10 @@ impl<'a> Fields<'a> {
     }
 
     fn refuse_later(&self) -> Result<(), String> {
-        let later =
-            [("stream", self.stream), ("submit", self.submit), ("count", self.count), ("timestamp", self.timestamp)];
+        if self.stream.is_none() {
+            refuse("submit", self.submit, "only a line with stream has it")?;
+        }
+        let later = [("count", self.count), ("timestamp", self.timestamp)];
         later.into_iter().try_for_each(|(name, raw)| refuse(name, raw, "it is not in this version"))
     }
 
