@@ -111,6 +111,12 @@ pub struct Timeline {
 pub type Witness<'a> = &'a mut dyn FnMut(&Step, &Timeline);
 
 impl Timeline {
+    /// A stream that knows nothing any more of what was before, but goes on from there.
+    #[must_use]
+    pub fn going_on(clock: u64, horizon_ms: u64) -> Timeline {
+        Timeline { clock, horizon_ms, ..Timeline::default() }
+    }
+
     /// The clock value of the latest message; 0 before the first.
     #[must_use]
     pub fn clock(&self) -> u64 {
