@@ -1,18 +1,19 @@
 //! The policy for those who have none yet: every kind of limiter, small enough to run into.
 
-use tidegate::Policy;
+use crate::config::Config;
 
-/// The example policy.
-pub(crate) fn policy() -> Policy {
+/// The example policy with its routes, and the defaults of all else.
+pub(crate) fn config() -> Config {
     let text = include_str!("example.toml").to_owned();
     let config = crate::config::parse("example.toml", text, std::path::Path::new(""), Vec::new());
-    config.expect("a test holds that the example is valid").policy
+    config.expect("a test holds that the example is valid")
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn the_example_is_valid() {
-        assert_eq!(super::policy().limiters().len(), 5);
+        let config = super::config();
+        assert_eq!((config.policy.limiters().len(), config.udp.routes.len()), (5, 1));
     }
 }

@@ -60,6 +60,16 @@ fn the_command_asks_and_its_exit_code_tells() {
 }
 
 #[test]
+fn without_a_file_there_is_a_route_to_try() {
+    let folder = Folder::new();
+    let variables = [("TIDEGATE_DOORS__HTTP", "127.0.0.1:0"), ("TIDEGATE_DOORS__UDP", "127.0.0.1:0")];
+    let mut server = Server::start_with(&folder, None, &variables);
+    let output = tidegate(&["udp", server.udp(), "--timeout", "5s", "over_limit api ip=192.0.2.1"]);
+    assert_eq!(stdout(&output), "ok N 1.0 5.0 60\n", "{}", stderr(&output));
+    server.stop();
+}
+
+#[test]
 fn silence_is_not_over_and_verbose_says_so() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();

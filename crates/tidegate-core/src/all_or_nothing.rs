@@ -5,8 +5,13 @@
 //! stores put them back. Blocks are here too, as they are what a denial leaves behind.
 //! Invariant: unless every limit of every subject allows, no state is charged. What a strict average
 //! makes of a hit that it denied itself is its own memory of the denial, not a charge.
+//! Counting without asking, and asking without counting, are beside it in `apart`.
 
-use crate::{Decision, Limit, Meter, Micros, Rate, Rules, State, Verdict};
+mod apart;
+
+pub use apart::{Analysis, IfBlocked, analyze, increment};
+
+use crate::{Check, Decision, Limit, Meter, Micros, Rate, Rules, State, Verdict};
 
 /// Does the request count, or does it only ask?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +51,7 @@ pub struct Subject<'a> {
     pub rules: &'a Rules,
     /// Until when the key is blocked; not in the future: it is not.
     pub blocked_until: Micros,
-    /// One state for each limit.
+    /// One state for each limit; one for all of them in buckets.
     pub states: &'a mut [State],
     /// May the states grow?
     pub room: Room,
@@ -119,26 +124,33 @@ pub fn decide_all(subjects: &mut [Subject<'_>], now: Micros, cost: u32, intent: 
 impl Subject<'_> {
     /// What every limit says as things stand, in definition order; for explanations.
     pub fn decisions(&mut self, now: Micros, cost: u32) -> Vec<Decision> {
-        let pairs = self.rules.limits().iter().zip(self.states.iter_mut());
-        pairs
-            .map(|(limit, state)| {
-                state.settle(limit, now);
-                state.decision(limit, now, state.verdict(limit, now, cost))
-            })
-            .collect()
+        self.settle(now);
+        self.pairs().map(|(check, state)| state.decision(check, now, state.verdict(check, now, cost))).collect()
+    }
+
+    /// Each limit with the state that it reads. Buckets have one for all limits; but the sketch, when it
+    /// answers in their place, has one for each.
+    #[inline]
+    fn pairs(&self) -> impl Iterator<Item = (Check<'_>, &State)> {
+        let last = self.states.len().wrapping_sub(1);
+        self.rules.checks().filter_map(move |check| Some((check, self.states.get(check.index().min(last))?)))
+    }
+
+    /// Each state with the limit that it counts, or the first that reads it.
+    #[inline]
+    fn states_mut(&mut self) -> impl Iterator<Item = (Check<'_>, &mut State)> {
+        self.rules.checks().zip(self.states.iter_mut())
     }
 
     #[inline]
     fn settle(&mut self, now: Micros) {
-        for (limit, state) in self.rules.limits().iter().zip(self.states.iter_mut()) {
-            state.settle(limit, now);
-        }
+        self.states_mut().for_each(|(check, state)| state.settle(check, now));
     }
 
     #[inline]
     fn allows(&self, now: Micros, cost: u32) -> bool {
-        let mut pairs = self.rules.limits().iter().zip(self.states.iter());
-        self.blocked_until <= now && pairs.all(|(limit, state)| state.verdict(limit, now, cost).is_allowed())
+        let mut pairs = self.pairs();
+        self.blocked_until <= now && pairs.all(|(check, state)| state.verdict(check, now, cost).is_allowed())
     }
 
     /// Charges if every subject allows; otherwise says why this one does not, and starts its block.
@@ -156,18 +168,17 @@ impl Subject<'_> {
     }
 
     fn look(&self, now: Micros, cost: u32) -> Ruling {
-        let ruling = self.weigh(now, |state, limit| state.verdict(limit, now, cost));
+        let ruling = self.weigh(now, |check, state| state.verdict(check, now, cost));
         if self.blocked_until > now { self.blocked(ruling, now) } else { ruling }
     }
 
     #[inline]
     fn charge(&mut self, now: Micros, cost: u32) -> Ruling {
-        for (limit, state) in self.rules.limits().iter().zip(self.states.iter_mut()) {
-            match state {
-                State::SlidingLog(log) if self.room == Room::Exhausted && log.must_grow() => {
-                    log.charge_coarsely(limit, now, cost);
-                }
-                _ => state.charge(limit, now, cost),
+        let room = self.room;
+        for (check, state) in self.states_mut() {
+            match room {
+                Room::Free => state.charge(check, now, cost),
+                Room::Exhausted => state.charge_coarsely(check, now, cost),
             }
         }
         self.weigh(now, |_, _| Verdict::Allow)
@@ -179,27 +190,23 @@ impl Subject<'_> {
         if ruling.is_allowed() || self.blocked_until > now {
             return ruling;
         }
-        for (limit, state) in self.rules.limits().iter().zip(self.states.iter_mut()) {
-            if !state.verdict(limit, now, cost).is_allowed() {
-                state.note_denial(limit, now, cost);
+        for (check, state) in self.states_mut() {
+            if !state.verdict(check, now, cost).is_allowed() {
+                state.note_denial(check, now, cost);
             }
         }
-        let told = self
-            .rules
-            .limits()
-            .get(usize::from(ruling.limit_index))
-            .zip(self.states.get(usize::from(ruling.limit_index)));
+        let told = self.pairs().nth(usize::from(ruling.limit_index));
         match told {
-            Some((limit, state)) => Ruling { decision: state.decision(limit, now, ruling.decision.verdict), ..ruling },
+            Some((check, state)) => Ruling { decision: state.decision(check, now, ruling.decision.verdict), ..ruling },
             None => ruling,
         }
     }
 
     /// The deciding limit's decision, given each limit's verdict.
     #[inline]
-    fn weigh(&self, now: Micros, verdict: impl Fn(&State, &Limit) -> Verdict) -> Ruling {
-        let mut pairs = self.rules.limits().iter().zip(self.states.iter());
-        let decide = |(limit, state): (&Limit, &State)| state.decision(limit, now, verdict(state, limit));
+    fn weigh(&self, now: Micros, verdict: impl Fn(Check<'_>, &State) -> Verdict) -> Ruling {
+        let mut pairs = self.pairs();
+        let decide = |(check, state): (Check<'_>, &State)| state.decision(check, now, verdict(check, state));
         let first = pairs.next().map(decide).unwrap_or(UNLIMITED);
         let mut best = (0, first);
         for (index, pair) in pairs.enumerate() {
@@ -242,11 +249,10 @@ impl Subject<'_> {
         if ruling.reason != Reason::Limited {
             return ruling;
         }
-        let pairs = self.rules.limits().iter().zip(self.states.iter());
-        let denying = pairs.filter(|(limit, state)| {
-            !matches!(state, State::Sketched(_)) && !state.verdict(limit, now, cost).is_allowed()
+        let denying = self.pairs().filter(|(check, state)| {
+            !matches!(state, State::Sketched(_)) && !state.verdict(*check, now, cost).is_allowed()
         });
-        let Some(block) = denying.filter_map(|(limit, _)| limit.block()).max() else {
+        let Some(block) = denying.filter_map(|(check, _)| check.block()).max() else {
             return ruling;
         };
         self.blocked_until = now.saturating_add(block);

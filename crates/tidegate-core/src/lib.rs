@@ -6,6 +6,7 @@
 pub mod all_or_nothing;
 pub mod average;
 mod bit_queue;
+pub mod buckets;
 mod decision;
 pub mod fixed_window;
 mod key;
@@ -25,8 +26,8 @@ pub mod token_bucket;
 
 pub use decision::{Decision, Rate, Status, Verdict};
 pub use key::{KEY_LEN_MAX, KeyError, check_key};
-pub use limit::{Limit, LimitError, PERIOD_MAX, PERIOD_MIN, TextProblem};
+pub use limit::{Bucket, Limit, LimitError, PERIOD_MAX, PERIOD_MIN, TextProblem};
 pub use meter::{Compact, Meter};
 pub use micros::Micros;
-pub use rules::{Algorithm, LIMITS_MAX, Rules, RulesError};
+pub use rules::{Algorithm, Check, LIMITS_MAX, Rules, RulesError};
 pub use state::State;

@@ -28,15 +28,15 @@ pub struct Limit {
 /// The limit as a token bucket sees it, worked out once: divisions are most of a decision's cost.
 /// See [`crate::token_bucket`] for what ticks are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Bucket {
+pub struct Bucket {
     /// Ticks in a microsecond: the count, reduced. At least 1, also for a count of 0.
-    pub(crate) per_micro: u32,
+    pub per_micro: u32,
     /// Ticks that a cost of 1 takes: the period, reduced.
-    pub(crate) interval: u64,
+    pub interval: u64,
     /// Ticks that a full bucket owes.
-    pub(crate) full: u64,
+    pub full: u64,
     /// Microseconds that a full bucket takes to drain, rounded up.
-    pub(crate) full_micros: u64,
+    pub full_micros: u64,
 }
 
 impl Bucket {
@@ -121,7 +121,14 @@ impl Limit {
         self.block
     }
 
-    pub(crate) const fn bucket(&self) -> &Bucket {
+    /// The same count over another period, which may be longer than a limit's own can be.
+    pub(crate) const fn over(self, period: Micros) -> Limit {
+        Limit { period, ..self }
+    }
+
+    /// As a token bucket sees it.
+    #[must_use]
+    pub const fn bucket(&self) -> &Bucket {
         &self.bucket
     }
 

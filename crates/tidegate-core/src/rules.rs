@@ -2,7 +2,8 @@
 //!
 //! Names, domains and keys are not here: they belong to the policy, in the `tidegate` crate.
 
-use crate::{Limit, LimitError, State};
+use crate::buckets::Grid;
+use crate::{Limit, LimitError, Micros, State};
 use std::fmt;
 
 /// How admissions are counted.
@@ -23,11 +24,13 @@ pub enum Algorithm {
     StrictAverage,
     /// [`crate::average::Leaky`].
     LeakyAverage,
+    /// [`crate::buckets`].
+    Buckets,
 }
 
 impl Algorithm {
     /// Every algorithm, for tests and tables that must not forget one.
-    pub const ALL: [Algorithm; 7] = [
+    pub const ALL: [Algorithm; 8] = [
         Algorithm::TokenBucket,
         Algorithm::FixedWindow,
         Algorithm::AlignedWindow,
@@ -35,6 +38,7 @@ impl Algorithm {
         Algorithm::SlidingWindow,
         Algorithm::StrictAverage,
         Algorithm::LeakyAverage,
+        Algorithm::Buckets,
     ];
 
     /// The configuration's word for it; an aligned window and a strict average are
@@ -47,6 +51,18 @@ impl Algorithm {
             Algorithm::SlidingLog => "sliding-log",
             Algorithm::SlidingWindow => "sliding-window",
             Algorithm::StrictAverage | Algorithm::LeakyAverage => "average",
+            Algorithm::Buckets => "buckets",
+        }
+    }
+
+    /// How many states a key has with so many limits: one each, but for `buckets`, whose limits read
+    /// one history.
+    #[must_use]
+    #[inline]
+    pub const fn states(self, limits: usize) -> usize {
+        match self {
+            Algorithm::Buckets => 1,
+            _ => limits,
         }
     }
 }
@@ -67,14 +83,29 @@ pub const LIMITS_MAX: usize = 8;
 pub struct Rules {
     algorithm: Algorithm,
     limits: Box<[Limit]>,
+    /// Only `buckets` reads it.
+    grid: Grid,
 }
 
 impl Rules {
-    /// The limiter, if its limits suit its algorithm.
+    /// The limiter, if its limits suit its algorithm. Buckets get the default [`Grid`].
     ///
     /// # Errors
-    /// No limit or too many; a burst on an algorithm without one; a token bucket too fine to count.
+    /// No limit or too many; a burst on an algorithm without one; a token bucket too fine to count; a
+    /// period that the grid of buckets does not suit.
     pub fn new(algorithm: Algorithm, limits: &[Limit]) -> Result<Rules, RulesError> {
+        Rules::checked(algorithm, limits, Grid::default())
+    }
+
+    /// A limiter that counts in [`crate::buckets`] of this grid.
+    ///
+    /// # Errors
+    /// As [`Rules::new`].
+    pub fn buckets(grid: Grid, limits: &[Limit]) -> Result<Rules, RulesError> {
+        Rules::checked(Algorithm::Buckets, limits, grid)
+    }
+
+    fn checked(algorithm: Algorithm, limits: &[Limit], grid: Grid) -> Result<Rules, RulesError> {
         if limits.is_empty() || limits.len() > LIMITS_MAX {
             return Err(RulesError::HowMany(limits.len()));
         }
@@ -85,7 +116,10 @@ impl Rules {
                 return Err(RulesError::NoBurst { index, algorithm, limit: *limit });
             }
         }
-        Ok(Rules { algorithm, limits: limits.into() })
+        if algorithm == Algorithm::Buckets {
+            check_periods(limits, &grid)?;
+        }
+        Ok(Rules { algorithm, limits: limits.into(), grid })
     }
 
     /// How it counts.
@@ -100,10 +134,106 @@ impl Rules {
         &self.limits
     }
 
+    /// How buckets cut time; the other algorithms do not look at it.
+    #[must_use]
+    pub const fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// The limits, each with what its state has to know, in definition order.
+    #[inline]
+    pub fn checks(&self) -> impl DoubleEndedIterator<Item = Check<'_>> + ExactSizeIterator {
+        self.limits.iter().enumerate().map(|(index, limit)| Check { rules: self, limit, index })
+    }
+
     /// The states of a key that was never seen.
     #[must_use]
     pub fn fresh(&self) -> Vec<State> {
-        vec![State::fresh(self.algorithm); self.limits.len()]
+        vec![State::fresh(self.algorithm); self.algorithm.states(self.limits.len())]
+    }
+
+    pub(crate) fn shortest_period(&self) -> Micros {
+        self.limits.iter().map(Limit::period).min().unwrap_or_default()
+    }
+}
+
+/// What a check of buckets counts must be at least one block long, and still be there. Of several limits
+/// at fault the outermost is named, so that its remedy serves them all.
+fn check_periods(limits: &[Limit], grid: &Grid) -> Result<(), RulesError> {
+    let limits = || limits.iter().copied().enumerate();
+    let (resolution, history) = (grid.resolution(), grid.history());
+    if let Some((index, limit)) = limits().min_by_key(|(_, limit)| limit.period())
+        && limit.period() < resolution
+    {
+        return Err(RulesError::Resolution { index, limit, resolution });
+    }
+    if let Some((index, limit)) = limits().max_by_key(|(_, limit)| limit.period())
+        && limit.period() > history
+    {
+        return Err(RulesError::History { index, limit, history });
+    }
+    Ok(())
+}
+
+/// One limit of a limiter, with what its state has to know beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct Check<'a> {
+    rules: &'a Rules,
+    limit: &'a Limit,
+    index: usize,
+}
+
+impl<'a> Check<'a> {
+    /// The limit.
+    #[must_use]
+    #[inline]
+    pub const fn limit(&self) -> &'a Limit {
+        self.limit
+    }
+
+    /// Which of the limiter's limits it is, from 0.
+    #[must_use]
+    #[inline]
+    pub const fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Which of a key's states it reads.
+    #[must_use]
+    #[inline]
+    pub const fn state_index(&self) -> usize {
+        match self.rules.algorithm {
+            Algorithm::Buckets => 0,
+            _ => self.index,
+        }
+    }
+
+    /// How long a denial blocks the key: what the limit says; in buckets its period otherwise.
+    #[must_use]
+    pub fn block(&self) -> Option<Micros> {
+        match self.rules.algorithm {
+            Algorithm::Buckets => Some(self.limit.block().unwrap_or(self.limit.period())),
+            _ => self.limit.block(),
+        }
+    }
+
+    /// The limit as the [`crate::sketch`] counts it: for as long as an admission can matter.
+    #[must_use]
+    pub fn sketched(&self) -> Limit {
+        match self.rules.algorithm {
+            Algorithm::Buckets => self.limit.over(self.limit.period().saturating_add(self.rules.grid.resolution())),
+            _ => *self.limit,
+        }
+    }
+
+    /// How buckets cut time.
+    #[must_use]
+    pub const fn grid(&self) -> &'a Grid {
+        &self.rules.grid
+    }
+
+    pub(crate) fn shortest_period(&self) -> Micros {
+        self.rules.shortest_period()
     }
 }
 
@@ -122,6 +252,24 @@ pub enum RulesError {
         /// The limit.
         limit: Limit,
     },
+    /// Buckets whose blocks are longer than the period.
+    Resolution {
+        /// Which limit, from 0.
+        index: usize,
+        /// The limit.
+        limit: Limit,
+        /// The resolution.
+        resolution: Micros,
+    },
+    /// Buckets that forget before the period is over.
+    History {
+        /// Which limit, from 0.
+        index: usize,
+        /// The limit.
+        limit: Limit,
+        /// The history.
+        history: Micros,
+    },
     /// One limit does not suit the algorithm.
     Limit {
         /// Which limit, from 0.
@@ -137,7 +285,10 @@ impl RulesError {
     pub const fn index(&self) -> Option<usize> {
         match self {
             RulesError::HowMany(_) => None,
-            RulesError::NoBurst { index, .. } | RulesError::Limit { index, .. } => Some(*index),
+            RulesError::NoBurst { index, .. }
+            | RulesError::Resolution { index, .. }
+            | RulesError::History { index, .. }
+            | RulesError::Limit { index, .. } => Some(*index),
         }
     }
 }
@@ -156,6 +307,20 @@ impl fmt::Display for RulesError {
                 "\"{limit}\": {} has no burst; leave it out or use algorithm = \"token-bucket\"",
                 algorithm.name()
             ),
+            RulesError::Resolution { limit, resolution, .. } => {
+                let period = limit.period();
+                write!(
+                    f,
+                    "\"{limit}\": resolution {resolution} is longer than its period {period}; use resolution = \"{period}\" or less"
+                )
+            }
+            RulesError::History { limit, history, .. } => {
+                let period = limit.period();
+                write!(
+                    f,
+                    "\"{limit}\": history {history} is shorter than its period {period}; use history = \"{period}\" or more"
+                )
+            }
             RulesError::Limit { error, .. } => error.fmt(f),
         }
     }
@@ -182,5 +347,16 @@ mod tests {
             "\"1 per 1h burst 2\": sliding-log has no burst",
         );
         check(Algorithm::TokenBucket, &["1000003 per week"], "nearest count that fits is 1000000");
+        check(Algorithm::Buckets, &["1 per hour burst 2"], "buckets has no burst");
+        check(
+            Algorithm::Buckets,
+            &["1 per hour", "1 per 2m"],
+            "\"1 per 2m\": resolution 10m is longer than its period 2m; use resolution = \"2m\" or less",
+        );
+        check(
+            Algorithm::Buckets,
+            &["3 per day", "7 per week"],
+            "\"7 per 1w\": history 1d is shorter than its period 1w; use history = \"1w\" or more",
+        );
     }
 }

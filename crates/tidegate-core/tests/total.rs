@@ -1,7 +1,8 @@
 //! T3: no time, cost, limit or state makes the core panic, over the full range of each.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
-use tidegate_core::all_or_nothing::{self, Intent, Room, Subject};
+use tidegate_core::all_or_nothing::{self, IfBlocked, Intent, Room, Subject};
+use tidegate_core::buckets::{self, Grid};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, Compact, Limit, Micros, PERIOD_MAX, PERIOD_MIN, Rules, State};
 use tidegate_core::{average, fixed_window, sliding_window, token_bucket};
@@ -18,7 +19,7 @@ fn t3_no_input_panics() {
         for _ in 0..STEPS / 5 {
             if random.below(50) == 0 {
                 rules = random.rules(algorithm);
-                states.resize_with(rules.limits().len(), || State::fresh(algorithm));
+                states.resize_with(rules.fresh().len(), || State::fresh(algorithm));
             }
             if random.below(20) == 0 {
                 states.iter_mut().for_each(|state| *state = random.state(algorithm));
@@ -28,6 +29,9 @@ fn t3_no_input_panics() {
             let room = if random.below(2) == 0 { Room::Free } else { Room::Exhausted };
             let (now, cost) = (random.time(), random.number());
             let mut subject = Subject { rules: &rules, blocked_until, states: &mut states, room };
+            let counted = all_or_nothing::increment(&mut subject, now, random.time(), random.number());
+            let analysis = all_or_nothing::analyze(&mut subject, random.time(), IfBlocked::Recompute);
+            assert_eq!((counted.is_some(), analysis.is_some()), (algorithm == Algorithm::Buckets, counted.is_some()));
             let ruling = all_or_nothing::decide(&mut subject, now, cost, intent);
             blocked_until = subject.blocked_until;
             let decision = ruling.decision;
@@ -122,8 +126,22 @@ impl Random {
     fn rules(&mut self, algorithm: Algorithm) -> Rules {
         loop {
             let limits: Vec<Limit> = (0..self.below(3) + 1).map(|_| self.limit(algorithm)).collect();
-            if let Ok(rules) = Rules::new(algorithm, &limits) {
+            let rules = match algorithm {
+                Algorithm::Buckets => Rules::buckets(self.grid(), &limits),
+                _ => Rules::new(algorithm, &limits),
+            };
+            if let Ok(rules) = rules {
                 return rules;
+            }
+        }
+    }
+
+    fn grid(&mut self) -> Grid {
+        loop {
+            let span = |wide| Micros::new(wide).unwrap().max(PERIOD_MIN);
+            let (resolution, history) = (span(self.wide(PERIOD_MAX.get())), span(self.wide(PERIOD_MAX.get())));
+            if let Ok(grid) = Grid::new(resolution, history) {
+                return grid;
             }
         }
     }
@@ -143,7 +161,7 @@ impl Random {
         }
     }
 
-    /// Words as a damaged store might hold them; logs come from hits only.
+    /// Words as a damaged store might hold them; logs come from hits only, histories from any bytes.
     fn state(&mut self, algorithm: Algorithm) -> State {
         let words = [self.next(), self.next()];
         match algorithm {
@@ -154,6 +172,10 @@ impl Random {
             Algorithm::StrictAverage => State::StrictAverage(average::Strict::from_words(words)),
             Algorithm::LeakyAverage => State::LeakyAverage(average::Leaky::from_words(words)),
             Algorithm::SlidingLog => State::fresh(algorithm),
+            Algorithm::Buckets => {
+                let bytes: Vec<u8> = (0..self.below(4) * 12).map(|_| (self.next() & 1) as u8).collect();
+                State::Buckets(Box::new(buckets::State::decode(&bytes).unwrap_or_default()))
+            }
         }
     }
 }

@@ -1,56 +1,67 @@
 //! The UDP door beside echo servers of the same run: answers for each second of the server thread's
 //! processor time. `cargo bench -p tidegate-doors --bench udp`
 //!
-//! One server thread, one client thread that keeps some hundred requests under way, a million live
-//! keys. The echo servers do nothing but send back what came: recvmmsg/sendmmsg in batches, the
-//! ceiling of any server, and tokio, one datagram at a time.
+//! One server thread, one client thread on another processor, a million live keys. The client keeps so
+//! many requests under way that no server ever waits for one, and all servers have the same buffers. The
+//! echo servers do nothing but send back what came: recvmmsg/sendmmsg in batches, the ceiling of any
+//! server, and tokio, one datagram at a time, as its own example does it. Servers take turns, in many
+//! short rounds; what is told is the median of the rounds' ratios, so that a busy moment of the machine
+//! touches few of them.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that panics has failed")]
 #![allow(clippy::cast_possible_truncation, reason = "below the number of keys")]
 
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, addr::SocketAddrArg as _, sendmmsg};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tidegate::{Algorithm, Gate, LimiterSpec, Policy, Rules};
-use tidegate_doors::udp::{Counters, Desk, Route, Routing, Slot, Sockets, serve};
+use tidegate_doors::udp::{Clerk, Counters, Desk, Route, Routing, Slot, Sockets, serve};
 
 const KEYS: u32 = 1_000_000;
-const ROUNDS: usize = 5;
-const TIME: Duration = Duration::from_secs(2);
+const ROUNDS: usize = 25;
+const WARM_UP: Duration = Duration::from_millis(50);
+const TIME: Duration = Duration::from_millis(400);
+/// Datagrams of one system call: the door's own number.
 const BATCH: usize = 64;
-/// Requests under way; the default receive buffer holds about this many.
-const WINDOW: usize = 128;
+/// How long the client lets answers gather. It spins meanwhile: a client that slept would have to be
+/// woken, at the cost of a server that is slow enough to let it.
+const PAUSE: Duration = Duration::from_micros(60);
+/// Requests under way: sixteen batches.
+const WINDOW: usize = 1_024;
+/// Buffers of every socket; a small datagram takes less than a KiB of it.
+const BUFFER_BYTES: usize = 4 << 20;
 
 fn main() {
-    let one = desk(1);
-    let hundred = desk(100);
-    let servers: [(&str, &dyn Fn() -> f64); 4] = [
-        ("tidegate, 1 route", &|| measure("udp", |stop, tell| door(&one, stop, tell))),
-        ("tidegate, 100 routes", &|| measure("udp", |stop, tell| door(&hundred, stop, tell))),
-        ("recvmmsg echo", &|| measure("echo", batch_echo)),
-        ("tokio echo", &|| measure("echo", tokio_echo)),
-    ];
-    let mut rates = vec![Vec::new(); servers.len()];
+    let (one, hundred) = (desk(1), desk(100));
+    let mut client = Client::new();
+    let names = ["tidegate, 1 route", "tidegate, 100 routes", "recvmmsg echo", "tokio echo"];
+    let mut rounds: Vec<[f64; 4]> = Vec::new();
     for _ in 0..ROUNDS {
-        for ((_, run), rates) in servers.iter().zip(&mut rates) {
-            rates.push(run());
-        }
+        rounds.push([
+            measure("udp", &mut client, |stop, tell| door(&one, stop, tell)),
+            measure("udp", &mut client, |stop, tell| door(&hundred, stop, tell)),
+            measure("echo", &mut client, batch_echo),
+            measure("echo", &mut client, tokio_echo),
+        ]);
     }
-    let median = |rates: &mut Vec<f64>| {
-        rates.sort_by(f64::total_cmp);
-        rates[rates.len() / 2]
+    let median = |of: &dyn Fn(&[f64; 4]) -> f64| {
+        let mut all: Vec<f64> = rounds.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
     };
-    let medians: Vec<f64> = rates.iter_mut().map(median).collect();
-    println!("answers per second of the server's processor time, median of {ROUNDS}, {KEYS} live keys:");
-    for ((name, _), rate) in servers.iter().zip(&medians) {
-        println!("  {name:22} {rate:>10.0}");
+    println!("answers per second of the server's processor time, median of {ROUNDS} rounds, {KEYS} live keys:");
+    for (index, name) in names.iter().enumerate() {
+        println!("  {name:22} {:>10.0}", median(&|round| round[index]));
     }
-    println!("tidegate / recvmmsg echo: {:.2}", medians[0] / medians[2]);
-    println!("tidegate / tokio echo:    {:.2}", medians[0] / medians[3]);
-    println!("cost of 100 routes / 1:   {:.2}", medians[0] / medians[1]);
+    println!("tidegate / recvmmsg echo: {:.3}", median(&|round| round[0] / round[2]));
+    println!("tidegate / tokio echo:    {:.3}", median(&|round| round[0] / round[3]));
+    println!("cost of 100 routes / 1:   {:.3}", median(&|round| round[0] / round[1]));
+    println!("recvmmsg / tokio echo:    {:.3}", median(&|round| round[2] / round[3]));
 }
 
 /// A million keys in the table; all routes but the last match nothing.
@@ -61,9 +72,9 @@ fn desk(routes: usize) -> Desk {
     let patterns = others.chain([r"^ws ip=\d+\.\d+\.\d+\.\d+$".to_owned()]);
     let routes = patterns.map(|pattern| Route { pattern, limiter: "ip".to_owned() }).collect();
     let desk = Desk::new(gate, &Routing { rewrites: Vec::new(), routes }).unwrap();
-    let mut slots = vec![Slot::default(); 1];
+    let (mut clerk, mut slots) = (Clerk::default(), [Slot::default()]);
     for key in 0..KEYS {
-        desk.answer(&[request(key).as_bytes()], desk.gate().now(), &mut slots);
+        desk.answer(&mut clerk, &[request(key).as_bytes()], desk.gate().now(), &mut slots);
     }
     desk
 }
@@ -74,20 +85,32 @@ fn request(key: u32) -> String {
 }
 
 /// Runs a server while a client asks it; answers by the processor time of the thread of this name.
-fn measure(thread: &str, server: impl FnOnce(&AtomicBool, std::sync::mpsc::Sender<SocketAddr>) + Send) -> f64 {
+fn measure(thread: &str, client: &mut Client, server: impl FnOnce(&AtomicBool, Sender<SocketAddr>) + Send) -> f64 {
     let stop = AtomicBool::new(false);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let stop = &stop;
-        std::thread::Builder::new().name("echo".to_owned()).spawn_scoped(scope, move || server(stop, tell)).unwrap();
-        let address = told.recv().unwrap();
-        client(address, Duration::from_millis(200));
+        let work = move || {
+            stay_on(0);
+            server(stop, tell);
+        };
+        std::thread::Builder::new().name("echo".to_owned()).spawn_scoped(scope, work).unwrap();
+        stay_on(1);
+        client.connect(told.recv().unwrap());
+        client.ask(WARM_UP);
         let before = busy_ns(thread);
-        let answers = client(address, TIME);
+        let answers = client.ask(TIME);
         let busy = busy_ns(thread) - before;
         stop.store(true, Relaxed);
         answers as f64 / (busy as f64 / 1e9)
     })
+}
+
+/// Keeps this thread, and those that it starts, on one processor; where there is but one, so be it.
+fn stay_on(processor: usize) {
+    let mut set = CpuSet::new();
+    set.set(processor);
+    let _ = sched_setaffinity(None, &set);
 }
 
 /// Processor time of all our threads of this name, from the scheduler's own account.
@@ -100,15 +123,14 @@ fn busy_ns(name: &str) -> u64 {
     named.filter_map(spent).sum()
 }
 
-fn door(desk: &Desk, stop: &AtomicBool, tell: std::sync::mpsc::Sender<SocketAddr>) {
+fn door(desk: &Desk, stop: &AtomicBool, tell: Sender<SocketAddr>) {
     let sockets = Sockets::bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
     tell.send(sockets.address()).unwrap();
     serve(&sockets, desk, &Counters::new(&sockets), stop).unwrap();
 }
 
-fn batch_echo(stop: &AtomicBool, tell: std::sync::mpsc::Sender<SocketAddr>) {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+fn batch_echo(stop: &AtomicBool, tell: Sender<SocketAddr>) {
+    let socket = socket();
     tell.send(socket.local_addr().unwrap()).unwrap();
     let mut batch = Batch::new();
     while !stop.load(Relaxed) {
@@ -118,49 +140,89 @@ fn batch_echo(stop: &AtomicBool, tell: std::sync::mpsc::Sender<SocketAddr>) {
     }
 }
 
-fn tokio_echo(stop: &AtomicBool, tell: std::sync::mpsc::Sender<SocketAddr>) {
+/// The loop of tokio's `examples/echo-udp.rs`.
+fn tokio_echo(stop: &AtomicBool, tell: Sender<SocketAddr>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let socket = socket();
+    socket.set_nonblocking(true).unwrap();
     runtime.block_on(async {
-        let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let socket = tokio::net::UdpSocket::from_std(socket).unwrap();
         tell.send(socket.local_addr().unwrap()).unwrap();
         let mut buffer = [0; 1_001];
-        while !stop.load(Relaxed) {
-            let wait = tokio::time::timeout(Duration::from_millis(100), socket.readable());
-            if wait.await.is_err() {
-                continue;
-            }
-            while let Ok((len, from)) = socket.try_recv_from(&mut buffer) {
+        let echo = async {
+            loop {
+                let (len, from) = socket.recv_from(&mut buffer).await.unwrap();
                 socket.send_to(&buffer[..len], from).await.unwrap();
             }
-        }
+        };
+        let stopped = async {
+            while !stop.load(Relaxed) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! { () = echo => (), () = stopped => () }
     });
 }
 
-/// Keeps a window of requests under way; how many were answered.
-fn client(server: SocketAddr, time: Duration) -> u64 {
+/// A socket with large buffers that does not wait for ever.
+fn socket() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let reference = socket2::SockRef::from(&socket);
+    reference.set_recv_buffer_size(BUFFER_BYTES).unwrap();
+    reference.set_send_buffer_size(BUFFER_BYTES).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-    // Every key in turn, in an order that no cache foresees.
-    let requests: Vec<String> = (0..KEYS).map(|i| request((u64::from(i) * 611_953 % u64::from(KEYS)) as u32)).collect();
-    let mut batch = Batch::new();
-    let (start, mut next, mut under_way, mut answers) = (Instant::now(), 0, 0, 0);
-    while start.elapsed() < time {
-        while under_way + BATCH <= WINDOW {
-            let chunk = (0..BATCH).map(|i| (server, requests[(next + i) % requests.len()].as_bytes()));
-            send(&socket, chunk);
-            next += BATCH;
-            under_way += BATCH;
-        }
-        match batch.receive(&socket, MsgFlags::MSG_WAITFORONE).len() {
-            // What was dropped does not come back.
-            0 => under_way = 0,
-            arrived => {
-                under_way = under_way.saturating_sub(arrived);
-                answers += arrived as u64;
+    socket
+}
+
+/// Asks for every key in turn, in an order that no cache foresees.
+struct Client {
+    requests: Vec<String>,
+    next: usize,
+    socket: UdpSocket,
+    server: SocketAddr,
+    batch: Batch,
+}
+
+impl Client {
+    fn new() -> Client {
+        let requests = (0..KEYS).map(|i| request((u64::from(i) * 611_953 % u64::from(KEYS)) as u32)).collect();
+        let socket = socket();
+        let server = socket.local_addr().unwrap();
+        Client { requests, next: 0, socket, server, batch: Batch::new() }
+    }
+
+    fn connect(&mut self, server: SocketAddr) {
+        self.socket = socket();
+        self.server = server;
+    }
+
+    /// Keeps a window of requests under way; how many were answered.
+    fn ask(&mut self, time: Duration) -> u64 {
+        let (start, mut under_way, mut answers) = (Instant::now(), 0, 0);
+        while start.elapsed() < time {
+            while under_way + BATCH <= WINDOW {
+                let chunk =
+                    (0..BATCH).map(|i| (self.server, self.requests[(self.next + i) % self.requests.len()].as_bytes()));
+                send(&self.socket, chunk);
+                self.next += BATCH;
+                under_way += BATCH;
+            }
+            let arrived = self.batch.receive(&self.socket, MsgFlags::MSG_DONTWAIT).len();
+            under_way -= arrived.min(under_way);
+            answers += arrived as u64;
+            if arrived < BATCH {
+                spin(PAUSE);
             }
         }
+        answers
     }
-    answers
+}
+
+fn spin(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
 }
 
 struct Batch {

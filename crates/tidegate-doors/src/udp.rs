@@ -15,9 +15,10 @@ mod sockets;
 
 pub use client::{Client, TIMEOUT};
 pub use counters::Counters;
-pub use desk::{Desk, Slot};
+pub use desk::{Clerk, Desk, Slot};
 pub use routes::{
-    PATTERN_LEN_MAX, REPLACEMENT_LEN_MAX, REWRITES_MAX, ROUTES_MAX, Rewrite, Route, RouteProblem, Routes, Routing,
+    Caches, PATTERN_LEN_MAX, REPLACEMENT_LEN_MAX, REWRITES_MAX, ROUTES_MAX, Rewrite, Route, RouteProblem, Routes,
+    Routing,
 };
 pub use server::{DEFAULT_ADDRESS, serve};
 pub use sockets::Sockets;

@@ -2,6 +2,7 @@
 //!
 //! An entry is its hash, until when it is blocked, the states of its limits, and where its name is kept.
 
+use std::ops::Range;
 use tidegate_core::{Algorithm, Compact, Micros, Rules, State};
 use tidegate_core::{average, fixed_window, sliding_window, token_bucket};
 
@@ -23,12 +24,32 @@ pub(crate) const BLOCKED_UNTIL: usize = 1;
 pub(crate) const STATES: usize = 2;
 
 impl Shape {
-    pub(crate) fn words_per_state(&self) -> usize {
-        if self.algorithm == Algorithm::SlidingLog { 1 } else { 2 }
+    /// True for states that do not fit two words: an entry has their number, see [`crate::logs`].
+    #[inline]
+    pub(crate) fn grows(&self) -> bool {
+        matches!(self.algorithm, Algorithm::SlidingLog | Algorithm::Buckets)
     }
 
+    /// States of an entry.
+    #[inline]
+    pub(crate) fn states(&self) -> usize {
+        self.algorithm.states(self.limits)
+    }
+
+    #[inline]
+    pub(crate) fn words_per_state(&self) -> usize {
+        if self.grows() { 1 } else { 2 }
+    }
+
+    /// Where an entry's states lie.
+    #[inline]
+    pub(crate) fn state_words(&self) -> Range<usize> {
+        STATES..self.name_word()
+    }
+
+    #[inline]
     pub(crate) fn name_word(&self) -> usize {
-        STATES + self.words_per_state() * self.limits
+        STATES + self.words_per_state() * self.states()
     }
 
     pub(crate) fn stride(&self) -> usize {
@@ -107,8 +128,8 @@ pub(crate) fn to_words(state: &State) -> [u64; 2] {
         State::SlidingWindow(state) => state.to_words(),
         State::StrictAverage(state) => state.to_words(),
         State::LeakyAverage(state) => state.to_words(),
-        // Neither is kept in words: logs have their own room, and sketched keys have no entry.
-        State::SlidingLog(_) | State::Sketched(_) => [0, 0],
+        // None is kept in words: what grows has its own room, and sketched keys have no entry.
+        State::SlidingLog(_) | State::Buckets(_) | State::Sketched(_) => [0, 0],
     }
 }
 
@@ -121,6 +142,6 @@ pub(crate) fn from_words(algorithm: Algorithm, words: [u64; 2]) -> State {
         Algorithm::SlidingWindow => State::SlidingWindow(sliding_window::State::from_words(words)),
         Algorithm::StrictAverage => State::StrictAverage(average::Strict::from_words(words)),
         Algorithm::LeakyAverage => State::LeakyAverage(average::Leaky::from_words(words)),
-        Algorithm::SlidingLog => State::fresh(Algorithm::SlidingLog),
+        Algorithm::SlidingLog | Algorithm::Buckets => State::fresh(algorithm),
     }
 }

@@ -7,6 +7,8 @@ mod layout;
 mod logs;
 mod memory;
 mod names;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod shard;
 mod slots;
 mod snapshot;

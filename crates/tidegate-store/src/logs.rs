@@ -1,39 +1,127 @@
-//! Sliding logs, the only states that do not fit a slot: kept beside the slots and known by number.
+//! States that do not fit a slot, sliding logs and the histories of buckets: kept beside the slots and
+//! known by number.
 //!
-//! Invariant: `heap` is what the logs that are here hold; one that is taken out is not counted.
+//! Invariant: `heap` is what the states that are here hold; one that is taken out is not counted.
 
-use tidegate_core::sliding_log;
+use tidegate_core::all_or_nothing::Intent;
+use tidegate_core::{Algorithm, Check, Meter, Micros, State, buckets, sliding_log};
 
-/// Sliding logs by number: an entry's word is a log's number plus one, or 0 for none.
+/// What grows, by number: an entry's word is a state's number plus one, or 0 for none. A table has
+/// states of one kind at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Logs {
-    logs: Vec<Option<Box<sliding_log::State>>>,
-    vacant: Vec<u32>,
-    heap: usize,
+    logs: Numbered<sliding_log::State>,
+    histories: Numbered<buckets::State>,
 }
 
 impl Logs {
     pub(crate) fn bytes(&self) -> usize {
-        self.logs.capacity() * size_of::<Option<Box<sliding_log::State>>>()
-            + self.vacant.capacity() * size_of::<u32>()
-            + self.heap
+        self.logs.bytes() + self.histories.bytes()
     }
 
-    pub(crate) fn get(&self, word: u64) -> Option<&sliding_log::State> {
-        self.logs.get(usize::try_from(word).ok()?.checked_sub(1)?)?.as_deref()
+    /// Takes a state out, until [`Logs::put`] brings it back under the same word; or copies it for a peek.
+    pub(crate) fn lend(&mut self, algorithm: Algorithm, word: u64, intent: Intent) -> State {
+        match (algorithm, intent) {
+            (Algorithm::SlidingLog, Intent::Hit) => State::SlidingLog(self.logs.take(word)),
+            (Algorithm::Buckets, Intent::Hit) => State::Buckets(self.histories.take(word)),
+            _ => self.copy(algorithm, word),
+        }
     }
 
-    /// Takes a log out; [`Logs::put`] brings it back under the same word.
-    pub(crate) fn take(&mut self, word: u64) -> Box<sliding_log::State> {
+    pub(crate) fn copy(&self, algorithm: Algorithm, word: u64) -> State {
+        match algorithm {
+            Algorithm::SlidingLog => State::SlidingLog(self.logs.copy(word)),
+            Algorithm::Buckets => State::Buckets(self.histories.copy(word)),
+            other => State::fresh(other),
+        }
+    }
+
+    /// True when the limit is as if never used.
+    pub(crate) fn is_unused(&self, algorithm: Algorithm, word: u64, check: Check<'_>, now: Micros) -> bool {
+        let status = match algorithm {
+            Algorithm::SlidingLog => self.logs.get(word).map(|log| log.status(check.limit(), now)),
+            Algorithm::Buckets => self.histories.get(word).map(|all| all.status(check.limit(), check.grid(), now)),
+            _ => None,
+        };
+        status.is_none_or(|status| status.reset_after.is_zero())
+    }
+
+    /// Stores a state under its word, or a new one; an empty one gives its word back.
+    pub(crate) fn put(&mut self, word: u64, state: State) -> u64 {
+        match state {
+            State::SlidingLog(log) => self.logs.put(word, log),
+            State::Buckets(history) => self.histories.put(word, history),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn free(&mut self, algorithm: Algorithm, word: u64) {
+        match algorithm {
+            Algorithm::SlidingLog => self.logs.free(word),
+            Algorithm::Buckets => self.histories.free(word),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        self.logs.shrink();
+        self.histories.shrink();
+    }
+}
+
+/// What the room of a state needs to know of it.
+trait Grows: Default + Clone + PartialEq {
+    fn heap_bytes(&self) -> usize;
+}
+
+impl Grows for sliding_log::State {
+    fn heap_bytes(&self) -> usize {
+        self.heap_bytes()
+    }
+}
+
+impl Grows for buckets::State {
+    fn heap_bytes(&self) -> usize {
+        self.heap_bytes()
+    }
+}
+
+/// States of one kind.
+#[derive(Debug)]
+struct Numbered<T> {
+    states: Vec<Option<Box<T>>>,
+    vacant: Vec<u32>,
+    heap: usize,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Numbered<T> {
+        Numbered { states: Vec::new(), vacant: Vec::new(), heap: 0 }
+    }
+}
+
+impl<T: Grows> Numbered<T> {
+    fn bytes(&self) -> usize {
+        self.states.capacity() * size_of::<Option<Box<T>>>() + self.vacant.capacity() * size_of::<u32>() + self.heap
+    }
+
+    fn get(&self, word: u64) -> Option<&T> {
+        self.states.get(usize::try_from(word).ok()?.checked_sub(1)?)?.as_deref()
+    }
+
+    fn copy(&self, word: u64) -> Box<T> {
+        Box::new(self.get(word).cloned().unwrap_or_default())
+    }
+
+    fn take(&mut self, word: u64) -> Box<T> {
         let index = usize::try_from(word).unwrap_or(0).wrapping_sub(1);
-        let log = self.logs.get_mut(index).and_then(Option::take);
-        self.heap -= log.as_ref().map_or(0, |log| footprint(log));
-        log.unwrap_or_default()
+        let state = self.states.get_mut(index).and_then(Option::take);
+        self.heap -= state.as_ref().map_or(0, |state| footprint(&**state));
+        state.unwrap_or_default()
     }
 
-    /// Stores a log under its word, or a new one; an empty log gives its word back.
-    pub(crate) fn put(&mut self, word: u64, log: Box<sliding_log::State>) -> u64 {
-        if *log == sliding_log::State::default() {
+    fn put(&mut self, word: u64, state: Box<T>) -> u64 {
+        if *state == T::default() {
             self.free(word);
             return 0;
         }
@@ -41,35 +129,35 @@ impl Logs {
             Some(index) => index,
             None => self.vacant.pop().map_or_else(
                 || {
-                    self.logs.push(None);
-                    self.logs.len() - 1
+                    self.states.push(None);
+                    self.states.len() - 1
                 },
                 |index| index as usize,
             ),
         };
-        self.heap += footprint(&log);
-        self.logs[index] = Some(log);
+        self.heap += footprint(&*state);
+        self.states[index] = Some(state);
         index as u64 + 1
     }
 
-    pub(crate) fn free(&mut self, word: u64) {
+    fn free(&mut self, word: u64) {
         let Some(index) = usize::try_from(word).unwrap_or(0).checked_sub(1) else {
             return;
         };
-        let log = self.logs.get_mut(index).and_then(Option::take);
-        self.heap -= log.map_or(0, |log| footprint(&log));
+        let state = self.states.get_mut(index).and_then(Option::take);
+        self.heap -= state.map_or(0, |state| footprint(&*state));
         self.vacant.push(u32::try_from(index).unwrap_or(u32::MAX));
     }
 
-    pub(crate) fn shrink(&mut self) {
-        if self.vacant.len() == self.logs.len() {
-            *self = Logs::default();
+    fn shrink(&mut self) {
+        if self.vacant.len() == self.states.len() {
+            *self = Numbered::default();
         }
     }
 }
 
-/// A log's struct, its buffer, and what the allocator adds to each.
-fn footprint(log: &sliding_log::State) -> usize {
+/// A state's struct, its buffer, and what the allocator adds to each.
+fn footprint<T: Grows>(state: &T) -> usize {
     const ALLOCATION: usize = 16;
-    size_of::<sliding_log::State>() + log.heap_bytes() + 2 * ALLOCATION
+    size_of::<T>() + state.heap_bytes() + 2 * ALLOCATION
 }

@@ -17,8 +17,8 @@ use crate::slots::Slots;
 use crate::stats::{self, KeyStats, Stats};
 use tidegate_core::all_or_nothing::{self, Intent, Room, Ruling};
 use tidegate_core::sketch::Sketch;
-use tidegate_core::{Algorithm, Compact, Limit, Meter, Micros, Rules, State};
-use tidegate_core::{average, fixed_window, sliding_log, sliding_window, token_bucket};
+use tidegate_core::{Algorithm, Check, Compact, Limit, Micros, Rules, State};
+use tidegate_core::{average, fixed_window, sliding_window, token_bucket};
 
 /// High bits of the hash that choose the shard.
 pub(crate) const SHARD_BITS: u32 = 8;
@@ -107,9 +107,10 @@ pub(crate) struct Prepared {
 
 /// Slots that are looked at for one to drop when a table is full: a bound on the work of a hit.
 const HAND_STEPS: usize = 16;
-/// What a sliding log takes with its first entries.
+/// What a state that grows takes with its first entries.
 const NEW_LOG: usize = 256;
-/// What a sliding log may need for its next entry and the growth around it.
+/// What a sliding log may need for its next entry and the growth around it; for most histories of
+/// buckets it is enough, too, and what one takes more is soon accounted for.
 const LOG_GROWTH: usize = 512;
 
 impl Shard {
@@ -148,15 +149,16 @@ impl Shard {
             || if counts { !self.make_place(frame, key.len()) } else { !self.could_make_place(frame, key.len()) }
         {
             self.ensure_sketches(frame);
-            let pairs = frame.rules.limits().iter().zip(&self.rest.sketches);
-            states.extend(pairs.map(|(limit, sketch)| State::Sketched(sketch.estimate(hash, limit, frame.now))));
+            let pairs = frame.rules.checks().zip(&self.rest.sketches);
+            let estimate = |(check, sketch): (Check<'_>, &Sketch)| sketch.estimate(hash, &check.sketched(), frame.now);
+            states.extend(pairs.map(|pair| State::Sketched(estimate(pair))));
             Place::Sketched
         } else {
-            states.extend((0..frame.shape.limits).map(|_| State::fresh(frame.shape.algorithm)));
+            states.extend((0..frame.shape.states()).map(|_| State::fresh(frame.shape.algorithm)));
             Place::New
         };
-        let grows = frame.shape.algorithm == Algorithm::SlidingLog;
-        let room = if grows && !frame.budget.has_room_for(LOG_GROWTH) { Room::Exhausted } else { Room::Free };
+        let room =
+            if frame.shape.grows() && !frame.budget.has_room_for(LOG_GROWTH) { Room::Exhausted } else { Room::Free };
         Prepared { place, blocked_until, states, room }
     }
 
@@ -178,10 +180,10 @@ impl Shard {
                 self.save(&frame.shape, index, blocked_until, &mut states);
             }
             Place::Sketched if charged => {
-                for (sketch, limit) in self.rest.sketches.iter_mut().zip(frame.rules.limits()) {
-                    sketch.add(hash, limit, frame.now, cost);
+                for (sketch, check) in self.rest.sketches.iter_mut().zip(frame.rules.checks()) {
+                    sketch.add(hash, &check.sketched(), frame.now, cost);
                 }
-                let longest = frame.rules.limits().iter().map(Limit::period).max().unwrap_or_default();
+                let longest = frame.rules.checks().map(|check| check.sketched().period()).max().unwrap_or_default();
                 let until = frame.now.saturating_add(longest).saturating_add(longest);
                 self.rest.sketch_until = self.rest.sketch_until.max(until);
             }
@@ -274,17 +276,12 @@ impl Shard {
 
     fn load(&mut self, shape: &Shape, index: usize, intent: Intent, states: &mut Vec<State>) {
         let entry = self.slots.entry(index);
-        if shape.algorithm == Algorithm::SlidingLog {
-            let words = &entry[STATES..STATES + shape.limits];
+        let words = &entry[shape.state_words()];
+        if shape.grows() {
             let logs = &mut self.rest.logs;
-            states.extend(words.iter().map(|word| {
-                State::SlidingLog(match intent {
-                    Intent::Hit => logs.take(*word),
-                    Intent::Peek => Box::new(logs.get(*word).cloned().unwrap_or_default()),
-                })
-            }));
+            states.extend(words.iter().map(|word| logs.lend(shape.algorithm, *word, intent)));
         } else {
-            let pairs = entry[STATES..STATES + 2 * shape.limits].chunks_exact(2);
+            let pairs = words.chunks_exact(2);
             states.extend(pairs.map(|pair| from_words(shape.algorithm, [pair[0], pair[1]])));
         }
     }
@@ -295,9 +292,10 @@ impl Shard {
         entry[BLOCKED_UNTIL] = blocked_until.get();
         for (i, state) in states.drain(..).enumerate() {
             let words = &mut entry[STATES + i * step..STATES + (i + 1) * step];
-            match state {
-                State::SlidingLog(log) => words[0] = self.rest.logs.put(words[0], log),
-                state => words.copy_from_slice(&to_words(&state)),
+            if shape.grows() {
+                words[0] = self.rest.logs.put(words[0], state);
+            } else {
+                words.copy_from_slice(&to_words(&state));
             }
         }
     }
@@ -313,9 +311,9 @@ impl Shard {
 
     fn remove(&mut self, shape: &Shape, index: usize) {
         let entry = self.slots.entry(index);
-        if shape.algorithm == Algorithm::SlidingLog {
-            for word in &entry[STATES..STATES + shape.limits] {
-                self.rest.logs.free(*word);
+        if shape.grows() {
+            for word in &entry[shape.state_words()] {
+                self.rest.logs.free(shape.algorithm, *word);
             }
         }
         if shape.names {
@@ -330,17 +328,16 @@ impl Shard {
         if entry[BLOCKED_UNTIL] > frame.now.get() {
             return false;
         }
-        let limits = frame.rules.limits().iter();
-        if frame.shape.algorithm == Algorithm::SlidingLog {
-            let unused = |log: &sliding_log::State, limit| log.status(limit, frame.now).reset_after.is_zero();
-            return limits
-                .zip(&entry[STATES..])
-                .all(|(limit, word)| self.rest.logs.get(*word).is_none_or(|log| unused(log, limit)));
+        let (algorithm, words) = (frame.shape.algorithm, &entry[frame.shape.state_words()]);
+        let mut checks = frame.rules.checks();
+        if frame.shape.grows() {
+            let logs = &self.rest.logs;
+            return checks.all(|check| logs.is_unused(algorithm, words[check.state_index()], check, frame.now));
         }
-        limits.zip(entry[STATES..].chunks_exact(2)).all(|(limit, pair)| {
-            let mut state = from_words(frame.shape.algorithm, [pair[0], pair[1]]);
-            state.settle(limit, frame.now);
-            state.status(limit, frame.now).reset_after.is_zero()
+        checks.zip(words.chunks_exact(2)).all(|(check, pair)| {
+            let mut state = from_words(algorithm, [pair[0], pair[1]]);
+            state.settle(check, frame.now);
+            state.status(check, frame.now).reset_after.is_zero()
         })
     }
 
@@ -354,8 +351,8 @@ impl Shard {
                 .rest
                 .sketches
                 .iter()
-                .zip(frame.rules.limits())
-                .any(|(sketch, limit)| !sketch.estimate(hash, limit, frame.now).is_fresh())
+                .zip(frame.rules.checks())
+                .any(|(sketch, check)| !sketch.estimate(hash, &check.sketched(), frame.now).is_fresh())
     }
 
     fn ensure_sketches(&mut self, frame: &Frame<'_>) {
@@ -375,7 +372,7 @@ fn hit_other(algorithm: Algorithm, words: &mut [u64], limit: &Limit, now: Micros
         Algorithm::SlidingWindow => hit_plain::<sliding_window::State>(words, limit, now, cost),
         Algorithm::StrictAverage => hit_plain::<average::Strict>(words, limit, now, cost),
         Algorithm::LeakyAverage => hit_plain::<average::Leaky>(words, limit, now, cost),
-        Algorithm::SlidingLog => None,
+        Algorithm::SlidingLog | Algorithm::Buckets => None,
     }
 }
 

@@ -5,7 +5,7 @@
 //! does not add up is an error for people to look at, never an empty store.
 //!
 //! Layout, little-endian: magic, seeds, time taken, number of tables; per table its name, shape, flag,
-//! limits and entries, each announced by a 1 and the last followed by a 0, then its statistics in the
+//! limits (buckets: resolution and history too) and entries, each announced by a 1 and the last followed by a 0, then its statistics in the
 //! same way if it keeps them, then the sketches of the shards that have some; the CRC-32 of all that.
 
 use crate::layout::{Entry, Shape, from_words, to_words};
@@ -17,6 +17,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::{error, fmt};
+use tidegate_core::buckets::{self, Grid};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, LIMITS_MAX, Limit, Micros, Rules, State, sliding_log};
 
@@ -201,7 +202,7 @@ fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> io::Result<
         let limits = u8::try_from(shape.limits).unwrap_or(u8::MAX);
         let keeps = (u8::from(shape.names) * KEEPS_NAMES) | (u8::from(shape.stats) * KEEPS_STATS);
         out.write_all(&[algorithm_code(shape.algorithm), limits, keeps, u8::from(table.is_disabled())])?;
-        table.rules().limits().iter().try_for_each(|limit| write_bytes(out, limit.to_string().as_bytes()))?;
+        write_rules(out, &table.rules())?;
         for entry in (0..SHARDS).flat_map(|index| table.export(index)) {
             out.write_all(&[1])?;
             write_entry(out, &entry, &mut log)?;
@@ -215,6 +216,16 @@ fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> io::Result<
             out.write_all(&[0])?;
         }
         write_sketches(out, &table, now)?;
+    }
+    Ok(())
+}
+
+/// The limits as text; behind those of buckets their resolution and history.
+fn write_rules(out: &mut impl Write, rules: &Rules) -> io::Result<()> {
+    rules.limits().iter().try_for_each(|limit| write_bytes(out, limit.to_string().as_bytes()))?;
+    if rules.algorithm() == Algorithm::Buckets {
+        let grid = rules.grid();
+        [grid.resolution(), grid.history()].iter().try_for_each(|span| out.write_all(&span.get().to_le_bytes()))?;
     }
     Ok(())
 }
@@ -242,15 +253,16 @@ fn write_entry(out: &mut impl Write, entry: &Entry, log: &mut Vec<u8>) -> io::Re
     out.write_all(&entry.blocked_until.get().to_le_bytes())?;
     write_bytes(out, &entry.name)?;
     for state in &entry.states {
-        if let State::SlidingLog(state) = state {
-            log.clear();
-            state.encode(log);
-            write_bytes(out, log)?;
-        } else {
-            for word in to_words(state) {
-                out.write_all(&word.to_le_bytes())?;
+        log.clear();
+        match state {
+            State::SlidingLog(state) => state.encode(log),
+            State::Buckets(state) => state.encode(log),
+            state => {
+                to_words(state).iter().try_for_each(|word| out.write_all(&word.to_le_bytes()))?;
+                continue;
             }
         }
+        write_bytes(out, log)?;
     }
     Ok(())
 }
@@ -307,7 +319,13 @@ fn read_rules(input: &mut impl Read, shape: &Shape) -> Result<Rules, Fault> {
         let text = String::from_utf8(bytes(input, NAME_LEN_MAX)?).ok();
         limits.push(text.and_then(|text| text.parse::<Limit>().ok()).ok_or(Fault::Format("a limit is none"))?);
     }
-    Rules::new(shape.algorithm, &limits).map_err(|_| Fault::Format("limits that do not go together"))
+    let rules = if shape.algorithm == Algorithm::Buckets {
+        let grid = Grid::new(micros(input)?, micros(input)?);
+        Rules::buckets(grid.map_err(|_| Fault::Format("a resolution and a history that do not fit"))?, &limits)
+    } else {
+        Rules::new(shape.algorithm, &limits)
+    };
+    rules.map_err(|_| Fault::Format("limits that do not go together"))
 }
 
 fn read_sketches(input: &mut impl Read, table: &Table, shape: &Shape) -> Result<(), Fault> {
@@ -340,7 +358,7 @@ fn read_entries(input: &mut impl Read, table: &Table, shape: &Shape) -> Result<(
         let blocked_until = micros(input)?;
         let name = bytes(input, NAME_LEN_MAX)?;
         let mut states = Vec::with_capacity(shape.limits);
-        for _ in 0..shape.limits {
+        for _ in 0..shape.states() {
             states.push(read_state(input, shape.algorithm)?);
         }
         if entries.first().is_some_and(|first| shard_of(first.hash) != shard_of(hash)) {
@@ -370,6 +388,10 @@ fn read_state(input: &mut impl Read, algorithm: Algorithm) -> Result<State, Faul
     if algorithm == Algorithm::SlidingLog {
         let log = sliding_log::State::decode(&bytes(input, LOG_LEN_MAX)?);
         return Ok(State::SlidingLog(Box::new(log.ok_or(Fault::Format("a log that does not add up"))?)));
+    }
+    if algorithm == Algorithm::Buckets {
+        let history = buckets::State::decode(&bytes(input, LOG_LEN_MAX)?);
+        return Ok(State::Buckets(Box::new(history.ok_or(Fault::Format("blocks that do not follow each other"))?)));
     }
     Ok(from_words(algorithm, [u64::from_le_bytes(array(input)?), u64::from_le_bytes(array(input)?)]))
 }
@@ -404,6 +426,7 @@ fn algorithm_code(algorithm: Algorithm) -> u8 {
         Algorithm::SlidingWindow => 5,
         Algorithm::StrictAverage => 6,
         Algorithm::LeakyAverage => 7,
+        Algorithm::Buckets => 8,
     }
 }
 

@@ -4,6 +4,7 @@
 //! several keys locks its shards in one global order, so that two such requests cannot wait for each
 //! other. Keys are known by a seeded 64-bit hash; names are kept only to be listed.
 
+mod apart;
 mod change;
 mod several;
 
@@ -92,8 +93,10 @@ pub struct Listing {
     pub next: Option<u64>,
 }
 
-/// How many keys ahead a batch fetches entries: a miss takes about as long as a few decisions.
-const AHEAD: usize = 16;
+/// How many keys ahead a batch fetches entries. Far ahead: the fetches are then told one right after
+/// another, so that the processor looks up their addresses side by side. Between two decisions it
+/// would wait for each, as the lock in between lets nothing pass.
+const AHEAD: usize = 64;
 /// Memory of a table without entries, in bytes: what every limiter takes.
 pub const EMPTY_BYTES: usize = SHARDS * (size_of::<Cell>() + Shard::EMPTY_BYTES);
 const _: () = assert!(size_of::<Cell>() == 128, "a cell is two cache lines");

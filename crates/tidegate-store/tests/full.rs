@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use tidegate_core::all_or_nothing::Intent;
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent};
+use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Micros, Rules};
 use tidegate_store::{Memory, Shape, Table, Which};
 
@@ -19,7 +20,10 @@ struct Full {
 impl Full {
     fn new(algorithm: Algorithm, limits: &[&str], names: bool) -> Full {
         let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();
-        let rules = Rules::new(algorithm, &limits).unwrap();
+        let rules = match algorithm {
+            Algorithm::Buckets => Rules::buckets(grid(), &limits).unwrap(),
+            _ => Rules::new(algorithm, &limits).unwrap(),
+        };
         let store = Memory::new(MAX_BYTES, Some([1, 2]));
         let table = store.table("full", Shape { algorithm, limits: limits.len(), names, stats: false }, &rules);
         Full { store, table, rules, now: Micros::from_secs(1_000_000) }
@@ -39,6 +43,10 @@ impl Full {
     fn wait(&mut self, seconds: u64) {
         self.now = self.now.saturating_add(Micros::from_secs(seconds));
     }
+}
+
+fn grid() -> Grid {
+    Grid::new(Micros::from_secs(10), Micros::from_secs(3_600)).unwrap()
 }
 
 #[test]
@@ -63,7 +71,7 @@ fn m2_no_key_is_admitted_more_than_its_limit_for_any_algorithm() {
                 assert!(times.len() <= most, "{algorithm:?}: key {key} got {} in an hour", times.len());
             }
             // The bucket and the fixed windows may put twice their count into one period; the others not.
-            if matches!(algorithm, Algorithm::SlidingLog) {
+            if matches!(algorithm, Algorithm::SlidingLog | Algorithm::Buckets) {
                 for times in admitted.values() {
                     let worst = times.iter().map(|end| {
                         let start = end.saturating_sub(Micros::from_secs(60));
@@ -152,6 +160,26 @@ fn m2_blocking_a_sketched_key_does_not_lift_its_limit() {
     }
     assert!(admitted.values().any(|count| *count > 0));
     assert!(admitted.values().all(|count| *count <= 3), "{:?}", admitted.values().max());
+}
+
+#[test]
+fn m2_counting_apart_in_a_full_table_limits_as_well() {
+    let mut full = Full::new(Algorithm::Buckets, &["300 per minute", "400 per hour"], false);
+    full.flood(40_000);
+    let sketched = full.table.entries();
+    let key = b"a late key";
+    let analyze = |full: &Full| full.table.analyze(&full.rules, key, IfBlocked::Tell, || full.now).unwrap().1;
+    let mut counted = 0;
+    while analyze(&full) == Analysis::Ok {
+        full.table.increment(&full.rules, key, 1, None, || full.now).unwrap();
+        counted += 1;
+    }
+    assert!((1..=300).contains(&counted), "{counted}");
+    assert!(matches!(analyze(&full), Analysis::Limited { .. }), "the sketch keeps no blocks");
+    assert_eq!(full.table.entries(), sketched);
+    // A resolution longer than the period, as a block counts for that much longer.
+    full.wait(69);
+    assert_ne!(analyze(&full), Analysis::Ok);
 }
 
 #[test]

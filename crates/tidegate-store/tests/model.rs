@@ -7,7 +7,8 @@
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 use std::collections::HashMap;
-use tidegate_core::all_or_nothing::{Intent, Reason, Ruling};
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent, Reason, Ruling};
+use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Limit, Micros, Rules, Verdict};
 use tidegate_store::{Directory, Memory, Shape, Table};
 
@@ -46,6 +47,11 @@ fn strict_average() {
 #[test]
 fn leaky_average() {
     run(Algorithm::LeakyAverage);
+}
+
+#[test]
+fn buckets() {
+    run(Algorithm::Buckets);
 }
 
 fn run(algorithm: Algorithm) {
@@ -136,9 +142,38 @@ impl World {
                 let expected = self.keys.remove(&key).is_some_and(|key| key.blocked_until > self.now);
                 assert_eq!(was, expected);
             }
+            30..150 if self.algorithm == Algorithm::Buckets => self.increment(key),
+            150..350 if self.algorithm == Algorithm::Buckets => return self.analyze(key),
             _ => return self.request(key),
         }
         Ok(())
+    }
+
+    /// Mostly now, often in the past, at times ahead; enough at once to fill a history of blocks.
+    fn increment(&mut self, key: u64) {
+        for _ in 0..[1, 1, 1, 30][self.random.index(4)] {
+            let ahead = match self.random.below(8) {
+                0..3 => 0,
+                3 => i128::from(self.random.below(5_000_000)),
+                4 => i128::from(self.random.below(500_000_000)),
+                _ => -i128::from(self.random.below(90_000_000)),
+            };
+            let count = u32::try_from(self.random.below(4)).unwrap();
+            let at = (ahead != 0).then(|| micros(self.now + ahead));
+            let told = self.table().increment(&self.rules, &name(key), count, at, || micros(self.now));
+            let counted = self.keys.entry(key).or_default().increment(&self.rules, self.now, self.now + ahead, count);
+            assert_eq!(told, Some((micros(self.now), counted)), "{count} at {ahead} from {}", self.now);
+        }
+    }
+
+    fn analyze(&mut self, key: u64) -> Result<(), String> {
+        let if_blocked = [IfBlocked::Tell, IfBlocked::Recompute][self.random.index(2)];
+        let told = self.table().analyze(&self.rules, &name(key), if_blocked, || micros(self.now));
+        let expected = self.keys.entry(key).or_default().analyze(&self.rules, self.now, if_blocked);
+        if told == Some((micros(self.now), expected)) {
+            return Ok(());
+        }
+        Err(format!("at {} analyze key {key} on {:?}\n  store {told:?}\n  model {expected:?}", self.now, self.rules))
     }
 
     fn request(&mut self, key: u64) -> Result<(), String> {
@@ -151,13 +186,11 @@ impl World {
         let intent = if self.random.below(10) == 0 { Intent::Peek } else { Intent::Hit };
         let got = self.table().decide(&self.rules, &name(key), cost, intent, || micros(self.now));
         let state = self.keys.entry(key).or_default();
-        let expected = state.request(self.algorithm, self.rules.limits(), self.now, i128::from(cost), intent);
+        let expected = state.request(&self.rules, self.now, i128::from(cost), intent);
         if intent == Intent::Hit && cost > 0 {
             let stats = self.stats.entry(key).or_default();
             *stats = (stats.0 + 1, stats.1 + u64::from(expected.reason != "ok"));
         }
-        let stats = self.table().key_stats(&name(key), micros(self.now));
-        assert_eq!((stats.requests, stats.over), self.stats.get(&key).copied().unwrap_or_default());
         self.allowed += u64::from(got.is_allowed());
         self.denied += u64::from(!got.is_allowed());
         if !Told::of(&got).agrees(&expected, self.algorithm) {
@@ -168,6 +201,8 @@ impl World {
                 Told::of(&got)
             ));
         }
+        let stats = self.table().key_stats(&name(key), micros(self.now));
+        assert_eq!((stats.requests, stats.over), self.stats.get(&key).copied().unwrap_or_default());
         Ok(())
     }
 
@@ -188,12 +223,11 @@ impl World {
     fn tend(&mut self) {
         let (now, clock) = (self.now, micros(self.now));
         (0..4).for_each(|turn| self.table().tend(&self.rules, turn, 4, || clock));
-        let (algorithm, limits) = (self.algorithm, self.rules.limits());
+        let rules = &self.rules;
         self.keys.retain(|_, key| {
             let mut settled = key.limits.clone();
-            let mut pairs = settled.iter_mut().zip(limits);
-            key.blocked_until > now
-                || pairs.any(|(naive, limit)| naive.opinion(algorithm, limit, now, 0).reset_after > 0)
+            let mut pairs = settled.iter_mut().zip(rules.limits());
+            key.blocked_until > now || pairs.any(|(naive, limit)| naive.opinion(rules, limit, now, 0).reset_after > 0)
         });
     }
 
@@ -218,6 +252,12 @@ fn random_rules(random: &mut Random, algorithm: Algorithm, limits: usize) -> Rul
             text.parse().unwrap()
         })
         .collect();
+    if algorithm == Algorithm::Buckets {
+        let longest = limits.iter().map(|limit| limit.period().get()).max().unwrap();
+        let resolution = Micros::from_millis([1_000, 250, 70][random.index(3)]);
+        let history = Micros::saturating(longest + random.below(3) * random.below(20_000_000));
+        return Rules::buckets(Grid::new(resolution, history).unwrap(), &limits).unwrap();
+    }
     Rules::new(algorithm, &limits).unwrap()
 }
 
@@ -302,18 +342,19 @@ struct Opinion {
 }
 
 impl Key {
-    fn request(&mut self, algorithm: Algorithm, limits: &[Limit], now: i128, cost: i128, intent: Intent) -> Told {
+    fn request(&mut self, rules: &Rules, now: i128, cost: i128, intent: Intent) -> Told {
+        let (algorithm, limits) = (rules.algorithm(), rules.limits());
         self.limits.resize_with(limits.len(), Naive::default);
         let saved = self.limits.clone();
         let opinions = |limits_now: &mut Vec<Naive>, cost: i128| -> Vec<Opinion> {
-            limits_now.iter_mut().zip(limits).map(|(naive, limit)| naive.opinion(algorithm, limit, now, cost)).collect()
+            limits_now.iter_mut().zip(limits).map(|(naive, limit)| naive.opinion(rules, limit, now, cost)).collect()
         };
         let mut before = opinions(&mut self.limits, cost);
         let allowed = before.iter().all(|opinion| opinion.wait.is_ok());
         let blocked = self.blocked_until > now;
         if intent == Intent::Hit && cost > 0 && allowed && !blocked {
             for (naive, limit) in self.limits.iter_mut().zip(limits) {
-                naive.admit(algorithm, limit, now, cost);
+                naive.admit(rules, limit, now, cost);
             }
             let mut after = opinions(&mut self.limits, 0);
             // The rate that is shown is the request's own, not the next one's.
@@ -324,8 +365,8 @@ impl Key {
             for ((naive, limit), opinion) in self.limits.iter_mut().zip(limits).zip(&mut before) {
                 let counts = opinion.wait.is_err() && cost <= i128::from(limit.count()).max(1);
                 if counts {
-                    naive.admit(algorithm, limit, now, cost);
-                    let after = naive.opinion(algorithm, limit, now, 0);
+                    naive.admit(rules, limit, now, cost);
+                    let after = naive.opinion(rules, limit, now, 0);
                     let rate = naive.average.map(|(_, rate)| rate);
                     *opinion = Opinion { wait: opinion.wait, rate, ..after };
                 }
@@ -352,13 +393,53 @@ impl Key {
             hide(self.blocked_until, "blocked");
         } else if !allowed && intent == Intent::Hit && cost > 0 {
             let denying = before.iter().zip(limits).filter(|(opinion, _)| opinion.wait.is_err());
-            if let Some(block) = denying.filter_map(|(_, limit)| limit.block()).max() {
+            if let Some(block) = denying.filter_map(|(_, limit)| block_of(algorithm, limit)).max() {
                 self.blocked_until = now + i128::from(block.get());
                 hide(self.blocked_until, "limited");
             }
         }
         told
     }
+}
+
+impl Key {
+    fn increment(&mut self, rules: &Rules, now: i128, at: i128, count: u32) -> bool {
+        self.limits.resize_with(rules.limits().len(), Naive::default);
+        self.limits.iter_mut().for_each(|naive| naive.settle_blocks(rules, now));
+        let mut all = self.limits.iter_mut();
+        count > 0 && all.all(|naive| naive.count_at(rules, now, at, i128::from(count)))
+    }
+
+    fn analyze(&mut self, rules: &Rules, now: i128, if_blocked: IfBlocked) -> Analysis {
+        let blocked = self.blocked_until > now;
+        if blocked && if_blocked == IfBlocked::Tell {
+            return Analysis::Blocked { until: micros(self.blocked_until) };
+        }
+        self.limits.resize_with(rules.limits().len(), Naive::default);
+        self.limits.iter_mut().for_each(|naive| naive.settle_blocks(rules, now));
+        for (index, (naive, limit)) in self.limits.iter().zip(rules.limits()).enumerate() {
+            let mut sum = 0;
+            for (_, count) in naive.counted(rules, limit, now).into_iter().rev() {
+                sum += count;
+                if sum >= i128::from(limit.count()) {
+                    if !blocked {
+                        self.blocked_until = now + i128::from(limit.block().unwrap_or(limit.period()).get());
+                    }
+                    return Analysis::Limited {
+                        limit_index: u8::try_from(index).unwrap(),
+                        sum: u64::try_from(sum).unwrap(),
+                        blocked_until: micros(self.blocked_until),
+                    };
+                }
+            }
+        }
+        if blocked { Analysis::Blocked { until: micros(self.blocked_until) } } else { Analysis::Ok }
+    }
+}
+
+fn block_of(algorithm: Algorithm, limit: &Limit) -> Option<Micros> {
+    let default = (algorithm == Algorithm::Buckets).then_some(limit.period());
+    limit.block().or(default)
 }
 
 /// The longest wait, or the least remaining; the first of equals.
@@ -382,7 +463,8 @@ fn told(reason: &'static str, opinions: &[Opinion]) -> Told {
 }
 
 impl Naive {
-    fn opinion(&mut self, algorithm: Algorithm, limit: &Limit, now: i128, cost: i128) -> Opinion {
+    fn opinion(&mut self, rules: &Rules, limit: &Limit, now: i128, cost: i128) -> Opinion {
+        let algorithm = rules.algorithm();
         let (count, period) = (i128::from(limit.count()), i128::from(limit.period().get()));
         let capacity = i128::from(limit.burst());
         let (used, reset_after) = match algorithm {
@@ -391,6 +473,7 @@ impl Naive {
             Algorithm::AlignedWindow => self.aligned(period, now),
             Algorithm::SlidingLog => self.log(period, now),
             Algorithm::SlidingWindow => return self.two_counters(count, period, now, cost),
+            Algorithm::Buckets => return self.blocks(rules, limit, now, cost),
             Algorithm::StrictAverage | Algorithm::LeakyAverage => {
                 return self.exponential(algorithm, count, period, now, cost);
             }
@@ -405,7 +488,12 @@ impl Naive {
         Opinion { wait, capacity, remaining: (count - used).max(0), reset_after, rate: None }
     }
 
-    fn admit(&mut self, algorithm: Algorithm, limit: &Limit, now: i128, cost: i128) {
+    fn admit(&mut self, rules: &Rules, limit: &Limit, now: i128, cost: i128) {
+        let algorithm = rules.algorithm();
+        if algorithm == Algorithm::Buckets {
+            assert!(self.count_at(rules, now, now, cost));
+            return;
+        }
         if algorithm == Algorithm::TokenBucket {
             let (rate, period) = reduced(limit);
             let (top, bottom) = self.empty_at.filter(|(top, bottom)| *top > now * bottom).unwrap_or((now * rate, rate));
@@ -575,6 +663,89 @@ impl Naive {
         self.windows
     }
 
+    /// Counts per block, in `admissions`: each limit has the whole list, as all read one history.
+    fn blocks(&mut self, rules: &Rules, limit: &Limit, now: i128, cost: i128) -> Opinion {
+        self.settle_blocks(rules, now);
+        let (count, counted) = (i128::from(limit.count()), self.counted(rules, limit, now));
+        let used: i128 = counted.iter().map(|(_, count)| count).sum();
+        // By search over block starts: the first at which what is still counted leaves room.
+        let (resolution, period) = (span(rules.grid().resolution()), span(limit.period()));
+        let fits = |at: i128, room: i128| {
+            let still = counted.iter().filter(|(start, _)| *start >= floor(at, resolution) - period);
+            still.map(|(_, count)| count).sum::<i128>() <= room
+        };
+        let first_that_fits = |room: i128| {
+            let mut at = now;
+            while !fits(at, room) {
+                at = floor(at, resolution) + resolution;
+            }
+            at - now
+        };
+        let wait = match cost {
+            0 => Ok(()),
+            _ if cost > count => Err(None),
+            _ if used + cost <= count => Ok(()),
+            _ => Err(Some(first_that_fits(count - cost))),
+        };
+        let reset_after = first_that_fits(0);
+        Opinion { wait, capacity: count, remaining: (count - used).max(0), reset_after, rate: None }
+    }
+
+    /// Carries blocks that are too far ahead over, and forgets what is older than the history.
+    fn settle_blocks(&mut self, rules: &Rules, now: i128) {
+        let (grid, shortest) = (rules.grid(), shortest(rules));
+        let (resolution, history) = (span(grid.resolution()), span(grid.history()));
+        let present = floor(now, resolution);
+        let newest = self.admissions.iter().map(|(start, _)| *start).max().unwrap_or(0);
+        if newest - now > shortest {
+            for (start, _) in &mut self.admissions {
+                if *start > present {
+                    *start -= newest - present;
+                }
+            }
+        }
+        self.admissions.retain(|(start, _)| *start >= present - history);
+        self.keep_newest(usize::try_from(history / resolution).unwrap());
+    }
+
+    fn keep_newest(&mut self, most: usize) {
+        let mut sums: std::collections::BTreeMap<i128, i128> = std::collections::BTreeMap::new();
+        for (start, count) in &self.admissions {
+            *sums.entry(*start).or_default() += count;
+        }
+        let sums: Vec<(i128, i128)> = sums.into_iter().collect();
+        self.rewrite(&sums[sums.len().saturating_sub(most)..]);
+    }
+
+    fn count_at(&mut self, rules: &Rules, now: i128, at: i128, count: i128) -> bool {
+        let (resolution, history) = (span(rules.grid().resolution()), span(rules.grid().history()));
+        let present = floor(now, resolution);
+        let mut start = floor(at, resolution);
+        if start - now > shortest(rules) {
+            start = present;
+        }
+        let most = usize::try_from(history / resolution).unwrap();
+        let oldest = self.admissions.iter().map(|(start, _)| *start).min().unwrap_or(start);
+        if self.admissions.len() == most && start < oldest {
+            if start < present {
+                return false;
+            }
+            start = oldest;
+        }
+        if start < present - history {
+            return false;
+        }
+        self.admissions.push((start, count));
+        self.keep_newest(most);
+        true
+    }
+
+    /// What a check counts: from the present block's start less its period on; oldest first.
+    fn counted(&self, rules: &Rules, limit: &Limit, now: i128) -> Vec<(i128, i128)> {
+        let first = floor(now, span(rules.grid().resolution())) - span(limit.period());
+        self.admissions.iter().copied().filter(|(start, _)| *start >= first).collect()
+    }
+
     /// The protocol's formula, as it is stated; a time more than a period ahead is carried over to now.
     fn exponential(&mut self, algorithm: Algorithm, count: i128, period: i128, now: i128, cost: i128) -> Opinion {
         if let Some((last, rate)) = self.average
@@ -661,6 +832,18 @@ fn reduced(limit: &Limit) -> (i128, i128) {
         (a, b) = (b, a % b);
     }
     (i128::from(limit.count()) / a, i128::from(limit.period().get()) / a)
+}
+
+fn floor(at: i128, resolution: i128) -> i128 {
+    at - at.rem_euclid(resolution)
+}
+
+fn span(span: Micros) -> i128 {
+    span.get().into()
+}
+
+fn shortest(rules: &Rules) -> i128 {
+    rules.limits().iter().map(|limit| span(limit.period())).min().unwrap()
 }
 
 fn div_ceil(a: i128, b: i128) -> i128 {

@@ -4,12 +4,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use tidegate_core::all_or_nothing::Intent;
+use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Micros, Rules};
 use tidegate_store::{Memory, Shape, Table};
 
 fn rules(algorithm: Algorithm, limits: &[&str]) -> Rules {
     let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();
-    Rules::new(algorithm, &limits).unwrap()
+    match algorithm {
+        Algorithm::Buckets => {
+            let grid = Grid::new(Micros::from_secs(10), Micros::from_secs(86_400)).unwrap();
+            Rules::buckets(grid, &limits).unwrap()
+        }
+        _ => Rules::new(algorithm, &limits).unwrap(),
+    }
 }
 
 fn table(store: &Memory, rules: &Rules, names: bool) -> Arc<Table> {
@@ -24,7 +31,12 @@ fn hit(table: &Table, rules: &Rules, key: &str, cost: u32) -> bool {
 /// Old limits, new limits, and what is left of each new one after 3 were used under the old.
 #[track_caller]
 fn check(old: &[&str], new: &[&str], left: &[u32]) {
-    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingLog] {
+    check_of(&[Algorithm::FixedWindow, Algorithm::SlidingLog], old, new, left);
+}
+
+#[track_caller]
+fn check_of(algorithms: &[Algorithm], old: &[&str], new: &[&str], left: &[u32]) {
+    for algorithm in algorithms.iter().copied() {
         let store = Memory::new(1 << 22, None);
         let (old, new) = (rules(algorithm, old), rules(algorithm, new));
         let before = table(&store, &old, true);
@@ -45,6 +57,15 @@ fn limits_are_followed_by_count_and_period_then_period_then_position() {
     check(&["5 per day"], &["100 per minute", "5 per day"], &[100, 2]);
     check(&["5 per day", "7 per hour"], &["7 per hour", "5 per day"], &[4, 2]);
     check(&["5 per day", "7 per hour"], &["8 per day"], &[5]);
+}
+
+/// All limits read one history, so that a new one knows what was counted before it.
+#[test]
+fn buckets_keep_their_counts_whatever_the_limits() {
+    let check = |old: &[&str], new: &[&str], left: &[u32]| check_of(&[Algorithm::Buckets], old, new, left);
+    check(&["5 per minute"], &["9 per minute"], &[6]);
+    check(&["5 per minute"], &["5 per minute", "9 per hour"], &[2, 6]);
+    check(&["5 per day", "7 per hour"], &["2 per minute", "4 per hour", "6 per day"], &[0, 1, 3]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::LimiterSpec;
 use std::{fmt, sync::Arc};
 use tidegate_core::all_or_nothing::{self, Intent};
-use tidegate_core::{Decision, KeyError, Limit, Micros};
+use tidegate_core::{Algorithm, Decision, KeyError, Limit, Micros};
 
 /// Whom a request concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,6 +172,15 @@ pub enum AskError {
     Key(KeyError),
     /// The limiter keeps no names, so that its keys cannot be listed.
     NoNames(String),
+    /// The limiter does not count in buckets, so that counting and asking cannot be told apart.
+    NeedsBuckets {
+        /// The limiter.
+        limiter: String,
+        /// How it counts.
+        algorithm: Algorithm,
+        /// What was asked of it: `increment` or `analyze`.
+        doing: &'static str,
+    },
     /// The table is full of live keys, so that a block of a new one finds no place.
     Full {
         /// The limiter.
@@ -200,6 +209,11 @@ impl fmt::Display for AskError {
             AskError::NoNames(limiter) => write!(
                 f,
                 "limiter \"{limiter}\" keeps hashes only, so its keys cannot be listed; set names = true to list them"
+            ),
+            AskError::NeedsBuckets { limiter, algorithm, doing } => write!(
+                f,
+                "{doing} needs algorithm = \"buckets\", and limiter \"{limiter}\" has \"{}\"; use a hit, or change its algorithm",
+                algorithm.name()
             ),
             AskError::Full { limiter } => write!(
                 f,

@@ -3,6 +3,7 @@
 //! The engine turns requests into checks and answers; it does no arithmetic of its own. A gate is
 //! cheap to clone and to share, and its policy can be replaced while it is asked.
 
+mod apart;
 mod open;
 mod operate;
 
@@ -211,7 +212,7 @@ impl Gate {
     /// When the tables would not fit the budget; the old policy then stays in force.
     pub fn reload(&self, policy: &Policy) -> Result<Reloaded, OpenError> {
         let store = &self.0.store;
-        let shapes: Vec<_> = policy.limiters().iter().map(|spec| (spec.name.as_str(), spec.shape())).collect();
+        let shapes: Vec<_> = policy.limiters().iter().map(|spec| (spec.scope(), spec.shape())).collect();
         let (bytes, max_bytes) = (store.bytes_as(&shapes), store.max_bytes());
         if bytes > max_bytes {
             return Err(OpenError::TooSmall { bytes, max_bytes });
@@ -229,7 +230,7 @@ impl Gate {
 
     /// Drops the tables of limiters that the policy does not have.
     fn forget_others(&self, policy: &Policy) {
-        let names: Vec<&str> = policy.limiters().iter().map(|spec| spec.name.as_str()).collect();
+        let names: Vec<&str> = policy.limiters().iter().map(|spec| spec.scope()).collect();
         self.0.store.retain(&names);
     }
 
@@ -365,7 +366,7 @@ impl Live {
     fn new(store: &Memory, policy: &Policy) -> Live {
         let mut live = Live { limiters: Vec::new(), by_name: HashMap::new(), by_domain: HashMap::new() };
         for (index, spec) in policy.limiters().iter().enumerate() {
-            let table = store.table(&spec.name, spec.shape(), &spec.rules);
+            let table = store.table(spec.scope(), spec.shape(), &spec.rules);
             live.limiters.push(Limiter { spec: Arc::clone(spec), table });
             live.by_name.insert(spec.name.clone(), index);
             if !spec.by.is_empty() {

@@ -4,6 +4,7 @@
 //! A [`Policy`] names limiters; a [`Gate`] holds one and answers [`Request`]s; a [`Clock`] comes in
 //! from outside. Decisions take well under a microsecond and never wait for anything but a lock.
 
+mod action;
 mod answer;
 mod clock;
 mod gate;
@@ -12,12 +13,14 @@ pub mod headers;
 pub mod layer;
 mod policy;
 
+pub use action::{Action, Actions, Analyzed, Event, Unless};
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use clock::{Clock, ManualClock, ProcessClock};
 pub use gate::{Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloaded, Saves, Settings, Usage};
 pub use headers::RateLimitHeaders;
 pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, Policy, PolicyError, PolicyProblem};
-pub use tidegate_core::all_or_nothing::{Intent, Ruling};
+pub use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};
+pub use tidegate_core::buckets::{BLOCKS_MAX, Grid, GridError};
 pub use tidegate_core::{
     Algorithm, Decision, KEY_LEN_MAX, KeyError, LIMITS_MAX, Limit, LimitError, Micros, Rules, RulesError, Verdict, text,
 };

@@ -11,6 +11,9 @@ use tidegate_store::Shape;
 pub struct LimiterSpec {
     /// Its name: 1 to 64 of `A–Z a–z 0–9 _ . -`, as it stands in paths, headers and metrics.
     pub name: String,
+    /// The name under which a store keeps its states, if not its own. A limiter that is renamed keeps
+    /// its counts if it keeps its scope.
+    pub scope: Option<String>,
     /// Requests of this domain meet it; `None`: those without one.
     pub domain: Option<String>,
     /// The request attributes that make its key. None: it is only met by name.
@@ -31,6 +34,7 @@ impl LimiterSpec {
     pub fn new(name: impl Into<String>, rules: Rules) -> LimiterSpec {
         LimiterSpec {
             name: name.into(),
+            scope: None,
             domain: None,
             by: Vec::new(),
             rules,
@@ -48,6 +52,18 @@ impl LimiterSpec {
             by: by.iter().map(|name| (*name).to_owned()).collect(),
             ..self
         }
+    }
+
+    /// The same limiter, with its states under another name than its own.
+    #[must_use]
+    pub fn in_scope(self, scope: impl Into<String>) -> LimiterSpec {
+        LimiterSpec { scope: Some(scope.into()), ..self }
+    }
+
+    /// The name under which a store keeps its states.
+    #[must_use]
+    pub fn scope(&self) -> &str {
+        self.scope.as_deref().unwrap_or(&self.name)
     }
 
     /// The same limiter, keeping statistics.
@@ -127,6 +143,13 @@ impl Policy {
             if limiters[..index].iter().any(|other| other.name == limiter.name) {
                 return fail(PolicyProblem::Twice(limiter.name.clone()));
             }
+            if limiter.scope.as_deref().is_some_and(|scope| !is_scope(scope)) {
+                return fail(PolicyProblem::Scope(limiter.scope().to_owned()));
+            }
+            if let Some(other) = limiters[..index].iter().find(|other| other.scope() == limiter.scope()) {
+                let (scope, of) = (limiter.scope().to_owned(), other.name.clone());
+                return fail(PolicyProblem::ScopeTwice { scope, of });
+            }
             let second =
                 |other: &LimiterSpec| (1..other.rules.limits().len()).any(|i| other.policy_name(i) == limiter.name);
             if let Some(other) = limiters.iter().find(|other| second(other)) {
@@ -147,6 +170,13 @@ impl Policy {
     pub fn limiters(&self) -> &[Arc<LimiterSpec>] {
         &self.limiters
     }
+}
+
+/// A name that may have colons, as scopes of other programs have.
+fn is_scope(scope: &str) -> bool {
+    scope.len() <= NAME_LEN_MAX
+        && scope.split(':').any(is_name)
+        && scope.split(':').all(|part| part.is_empty() || is_name(part))
 }
 
 fn is_name(name: &str) -> bool {
@@ -173,6 +203,15 @@ pub enum PolicyProblem {
     Name(String),
     /// Another limiter has the name.
     Twice(String),
+    /// A scope of other characters, or too long.
+    Scope(String),
+    /// Another limiter keeps its states under this scope.
+    ScopeTwice {
+        /// The scope.
+        scope: String,
+        /// The other limiter.
+        of: String,
+    },
     /// Another limiter's second, third… limit has the name in RateLimit headers.
     PolicyName {
         /// The name.
@@ -200,6 +239,17 @@ impl fmt::Display for PolicyError {
                 name.escape_debug()
             ),
             PolicyProblem::Twice(name) => write!(f, "a second limiter is named \"{name}\"; names must differ"),
+            PolicyProblem::Scope(scope) => write!(
+                f,
+                "the scope \"{}\" is not 1 to {NAME_LEN_MAX} of A-Z a-z 0-9 _ . - :; choose another",
+                scope.escape_debug()
+            ),
+            PolicyProblem::ScopeTwice { scope, of } => {
+                write!(
+                    f,
+                    "the scope \"{scope}\" is that of limiter \"{of}\", so that they would count together; choose another"
+                )
+            }
             PolicyProblem::PolicyName { name, of } => {
                 write!(f, "in RateLimit headers \"{name}\" is a limit of limiter \"{of}\"; choose another name")
             }
@@ -235,6 +285,9 @@ mod tests {
         check(vec![spec("a"), spec("")], 1, "1 to 64");
         check(vec![spec("a b")], 0, "the name \"a b\"");
         check(vec![spec("a"), spec("b"), spec("a")], 2, "named \"a\"");
+        check(vec![spec("a"), spec("b").in_scope("a|b")], 1, "the scope \"a|b\" is not 1 to 64");
+        check(vec![spec("a"), spec("b").in_scope("a")], 1, "the scope \"a\" is that of limiter \"a\"");
+        check(vec![spec("a").in_scope("b"), spec("b")], 1, "the scope \"b\" is that of limiter \"a\"");
         check(vec![spec("a").by(None, &["ip", "ip"])], 0, "\"ip\" twice");
         let two = Rules::new(Algorithm::TokenBucket, &["1 per day".parse().unwrap(); 2]).unwrap();
         check(vec![LimiterSpec::new("a", two), spec("a-2")], 1, "\"a-2\" is a limit of limiter \"a\"");

@@ -8,15 +8,26 @@ use super::section::{Known, Section, Text};
 use super::source::{Place, Source};
 use super::tree::{Node, Table, Value};
 use crate::nearest;
-use tidegate::{Algorithm, Limit, LimiterSpec, Policy, PolicyProblem, Rules};
+use tidegate::{Algorithm, Grid, GridError, Limit, LimiterSpec, Micros, Policy, PolicyProblem, Rules, text};
 
 const KNOWN: Known = Known {
-    here: &["name", "domain", "by", "algorithm", "aligned", "strict", "limits", "names", "stats", "honour_disable"],
-    later: &["scope", "layout", "on_failure", "resolution", "history"],
+    here: &[
+        "name",
+        "scope",
+        "domain",
+        "by",
+        "algorithm",
+        "aligned",
+        "strict",
+        "resolution",
+        "history",
+        "limits",
+        "names",
+        "stats",
+        "honour_disable",
+    ],
+    later: &["layout", "on_failure"],
 };
-
-/// Names of algorithms that the design has and this version does not.
-const LATER_ALGORITHMS: [&str; 1] = ["buckets"];
 
 /// Reads every `[[limiter]]`; each problem is reported, and the policy is whole when there is none.
 pub(super) fn read(node: &Node, sources: &[Source], problems: &mut Vec<Problem>) -> Policy {
@@ -46,9 +57,10 @@ pub(super) fn read(node: &Node, sources: &[Source], problems: &mut Vec<Problem>)
         }
         specs.push((spec, name_place));
     }
-    let last = specs.last().map(|(_, place)| *place);
-    Policy::new(specs.into_iter().map(|(spec, _)| spec).collect()).unwrap_or_else(|error| {
-        problems.push(Problem { place: last, message: format!("limiter: {error}") });
+    let (specs, places): (Vec<_>, Vec<_>) = specs.into_iter().unzip();
+    Policy::new(specs).unwrap_or_else(|error| {
+        let place = places.get(error.index).or(places.last()).copied();
+        problems.push(Problem { place, message: format!("limiter: {error}") });
         Policy::default()
     })
 }
@@ -76,6 +88,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     if section.node("name").is_none() {
         section.problem(place, "it has no name; add name = \"api\"".to_owned());
     }
+    let scope = section.text("scope", "notify").map(|scope| scope.text.to_owned());
     let domain = section.text("domain", "login").map(|domain| domain.text.to_owned());
     let by = section.texts("by", "user").unwrap_or_default();
     let names = section.boolean("names").unwrap_or(true);
@@ -84,11 +97,15 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     let rules = read_rules(section, place)?;
     let name = name?;
     let by = by.iter().map(|attribute| attribute.text.to_owned()).collect();
-    Some((LimiterSpec { name: name.text.to_owned(), domain, by, rules, names, stats, honour_disable }, name.place))
+    Some((
+        LimiterSpec { name: name.text.to_owned(), scope, domain, by, rules, names, stats, honour_disable },
+        name.place,
+    ))
 }
 
 fn read_rules(section: &mut Section<'_>, place: Place) -> Option<Rules> {
     let algorithm = read_algorithm(section);
+    let grid = algorithm.and_then(|algorithm| read_grid(section, algorithm));
     if section.node("limits").is_none() {
         section.problem(place, "it has no limits; add limits = [\"5 per minute\"]".to_owned());
         return None;
@@ -97,13 +114,66 @@ fn read_rules(section: &mut Section<'_>, place: Place) -> Option<Rules> {
     let limits: Vec<Option<Limit>> = texts.iter().map(|text| read_limit(section, *text)).collect();
     let limits: Vec<Limit> = limits.into_iter().collect::<Option<_>>()?;
     let limits_place = section.node("limits").map_or(place, |node| node.place);
-    let rules = Rules::new(algorithm?, &limits);
-    rules
+    let (algorithm, grid) = (algorithm?, grid?);
+    let rules_of = |limits: &[Limit]| match algorithm {
+        Algorithm::Buckets => Rules::buckets(grid, limits),
+        other => Rules::new(other, limits),
+    };
+    let error = match rules_of(&limits) {
+        Ok(rules) => return Some(rules),
+        Err(error) => error,
+    };
+    // It tells one limit at fault; each by itself tells them all.
+    let each = limits.iter().zip(&texts).filter_map(|(limit, text)| {
+        let error = rules_of(std::slice::from_ref(limit)).err()?;
+        Some((text.place, error.to_string()))
+    });
+    let mut faults: Vec<(Place, String)> = each.collect();
+    if error.index().is_none() || faults.is_empty() {
+        faults = vec![(limits_place, error.to_string())];
+    }
+    for (place, message) in faults {
+        section.refuse(place, "limits", &message);
+    }
+    None
+}
+
+/// How buckets cut time; the other algorithms have no such settings. `None`: a setting is at fault.
+fn read_grid(section: &mut Section<'_>, algorithm: Algorithm) -> Option<Grid> {
+    let default = Grid::default();
+    if algorithm != Algorithm::Buckets {
+        for setting in ["resolution", "history"] {
+            if let Some(place) = section.node(setting).map(|node| node.place) {
+                let message =
+                    format!("{} counts in no blocks; leave it out or use algorithm = \"buckets\"", algorithm.name());
+                section.refuse(place, setting, &message);
+            }
+        }
+        return Some(default);
+    }
+    let resolution = read_span(section, "resolution", default.resolution())?;
+    let history = read_span(section, "history", default.history())?;
+    Grid::new(resolution, history)
         .map_err(|error| {
-            let at = error.index().and_then(|index| texts.get(index)).map_or(limits_place, |text| text.place);
-            section.refuse(at, "limits", &error.to_string());
+            // Of the two the one that is written: a default is not at fault.
+            let order = match error {
+                GridError::History(_) | GridError::TooShort { .. } => ["history", "resolution"],
+                _ => ["resolution", "history"],
+            };
+            if let Some(setting) = order.into_iter().find(|setting| section.node(setting).is_some())
+                && let Some(place) = section.node(setting).map(|node| node.place)
+            {
+                section.refuse(place, setting, &error.to_string());
+            }
         })
         .ok()
+}
+
+fn read_span(section: &mut Section<'_>, setting: &str, default: Micros) -> Option<Micros> {
+    match section.node(setting) {
+        Some(_) => section.parsed(setting, &default.to_string(), text::duration),
+        None => Some(default),
+    }
 }
 
 fn read_limit(section: &mut Section<'_>, text: Text<'_>) -> Option<Limit> {
@@ -169,9 +239,6 @@ fn algorithm(text: &str) -> Result<Algorithm, String> {
     }
     let shown = text.escape_debug();
     let names: Vec<&str> = known().map(|algorithm| algorithm.name()).collect();
-    if LATER_ALGORITHMS.contains(&text) {
-        return Err(format!("\"{shown}\" is not in this version; use one of {}", names.join(", ")));
-    }
     Err(match nearest::of(text, names.iter().copied()) {
         Some(near) => format!("\"{shown}\" is no algorithm; did you mean \"{near}\"?"),
         None => format!("\"{shown}\" is no algorithm; use one of {}", names.join(", ")),
@@ -183,9 +250,10 @@ fn at_fault(section: &mut Section<'_>, problem: &PolicyProblem) -> Option<Place>
     let word = match problem {
         PolicyProblem::Name(name) | PolicyProblem::AttributeTwice(name) => name,
         PolicyProblem::DomainWithoutBy(domain) => domain,
+        PolicyProblem::Scope(scope) => scope,
         _ => return None,
     };
     let by = section.texts("by", "user").unwrap_or_default();
-    let words = ["name", "domain"].iter().filter_map(|name| section.text(name, "")).chain(by);
+    let words = ["name", "scope", "domain"].iter().filter_map(|name| section.text(name, "")).chain(by);
     words.filter(|text| text.text == word).last().map(|text| text.place)
 }

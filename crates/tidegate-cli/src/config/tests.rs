@@ -87,6 +87,17 @@ name = "ws-global"
 algorithm = "average"
 limits = ["2500 per 10s"]
 stats = true
+[[limiter]]
+name = "notify"
+scope = "un:v1"
+algorithm = "buckets"
+resolution = "1h"
+history = "7d"
+limits = ["1 per 2h block 4h", "3 per day", "7 per week"]
+[[limiter]]
+name = "by-default"
+algorithm = "buckets"
+limits = ["3 per day"]
 "#;
     let config = read(text, &[]).unwrap();
     assert_eq!(config.store.max_memory, 64 << 20);
@@ -95,7 +106,7 @@ stats = true
     assert_eq!(config.doors.http.unwrap().to_string(), "[::1]:0");
     assert_eq!(config.doors.udp.unwrap().to_string(), "[::1]:7");
     assert_eq!(read("[doors]\nhttp = \"[::1]:0\"", &[]).unwrap().doors.udp, None, "only those it names");
-    let [user, minute, ip, global] = config.policy.limiters() else { panic!("four limiters") };
+    let [user, minute, ip, global, notify, by_default] = config.policy.limiters() else { panic!("six limiters") };
     assert_eq!((user.name.as_str(), user.domain.as_deref(), user.names), ("login-user", Some("login"), false));
     assert_eq!((user.by.as_slice(), user.honour_disable), (["user".to_owned()].as_slice(), false));
     assert_eq!(user.rules.limits()[1].to_string(), "500 per 1h block 1d");
@@ -103,6 +114,12 @@ stats = true
     assert_eq!(ip.rules.algorithm(), tidegate::Algorithm::StrictAverage);
     assert_eq!(global.rules.algorithm(), tidegate::Algorithm::LeakyAverage);
     assert_eq!((ip.stats, global.stats), (false, true));
+    let grid = |spec: &tidegate::LimiterSpec| {
+        let grid = spec.rules.grid();
+        (grid.resolution().to_string(), grid.history().to_string())
+    };
+    assert_eq!((notify.scope(), by_default.scope()), ("un:v1", "by-default"));
+    assert_eq!((grid(notify), grid(by_default)), (("1h".into(), "1w".into()), ("10m".into(), "1d".into())));
 }
 
 #[test]
@@ -227,9 +244,27 @@ fn limiters_are_checked() {
     let limiter = |settings: &str| format!("[[limiter]]\nname = \"a\"\nlimits = [\"1 per day\"]\n{settings}");
     for (settings, part) in [
         (
-            "algorithm = \"buckets\"",
-            "4:13: limiter \"a\" algorithm: \"buckets\" is not in this version; use one of token-bucket, fixed-window",
+            "algorithm = \"buckets\"\nhistory = \"5m\"",
+            "5:11: limiter \"a\" history: history 5m is shorter than one block of resolution 10m, so nothing would be counted; use a history of 10m or more",
         ),
+        (
+            "algorithm = \"buckets\"\nresolution = \"2d\"",
+            "5:14: limiter \"a\" resolution: history 1d is shorter than one block of resolution 2d",
+        ),
+        (
+            "algorithm = \"buckets\"\nhistory = \"366d\"",
+            "5:11: limiter \"a\" history: history 366d has more than 16384 blocks of resolution 10m",
+        ),
+        (
+            "algorithm = \"buckets\"\nhistory = \"12h\"",
+            "3:11: limiter \"a\" limits: \"1 per 1d\": history 12h is shorter than its period 1d; use history = \"1d\" or more",
+        ),
+        (
+            "[[limiter]]\nname = \"b\"\nalgorithm = \"buckets\"\nlimits = [\"3 per 5m\", \"1 per 2m\"]",
+            "7:23: limiter \"b\" limits: \"1 per 2m\": resolution 10m is longer than its period 2m; use resolution = \"2m\" or less",
+        ),
+        ("algorithm = \"buckets\"\nresolution = \"10\"", "5:14: limiter \"a\" resolution: duration \"10\" has no unit"),
+        ("layout = \"pause\"", "4:1: limiter \"a\" layout is not in this version; leave it out"),
         (
             "strict = true",
             "4:10: limiter \"a\" strict: token-bucket forgets its denials, strict or not; leave it out or use algorithm = \"average\"",
@@ -246,8 +281,19 @@ fn limiters_are_checked() {
         ("by = [\"user\", 7]", "4:15: limiter \"a\" by: 7 is a number, not a string"),
         ("by = [\"ip\", \"user\", \"ip\"]", "4:21: limiter \"a\": \"by\" names \"ip\" twice"),
         ("domain = \"login\"", "4:10: limiter \"a\": domain \"login\" has no effect without \"by\""),
-        ("scope = \"x\"", "4:1: limiter \"a\" scope is not in this version; leave it out"),
-        ("resolution = \"10m\"", "limiter \"a\" resolution is not in this version"),
+        (
+            "scope = \"x|y\"",
+            "4:9: limiter \"a\": the scope \"x|y\" is not 1 to 64 of A-Z a-z 0-9 _ . - :; choose another",
+        ),
+        (
+            "[[limiter]]\nname = \"b\"\nscope = \"a\"\nlimits = [\"1 per day\"]",
+            "5:8: limiter: the scope \"a\" is that of limiter \"a\", so that they would count together; choose another",
+        ),
+        (
+            "resolution = \"10m\"",
+            "4:14: limiter \"a\" resolution: token-bucket counts in no blocks; leave it out or use algorithm = \"buckets\"",
+        ),
+        ("algorithm = \"average\"\nhistory = \"1d\"", "5:11: limiter \"a\" history: average counts in no blocks"),
         ("stats = \"yes\"", "4:9: limiter \"a\" stats: \"yes\" is a string, not true or false; write stats = true"),
         ("limit = \"1 per day\"", "4:1: limiter \"a\": unknown setting \"limit\"; did you mean \"limits\"?"),
         (
@@ -267,6 +313,13 @@ fn limiters_are_checked() {
     ] {
         check_parts(&limiter(settings), &[part]);
     }
+    check_parts(
+        &limiter("[[limiter]]\nname = \"b\"\nlimits = [\"1000003 per week\", \"1000033 per week\"]"),
+        &[
+            "6:11: limiter \"b\" limits: \"1000003 per 1w\" is too fine",
+            "6:31: limiter \"b\" limits: \"1000033 per 1w\" is too fine",
+        ],
+    );
     check_parts("limiter = 3", &["1:11: limiter: it must be an array of tables; write [[limiter]]"]);
     check_parts("[limiter]\nname = \"a\"", &["write [[limiter]] above"]);
     let many: String = (0..1001).map(|i| format!("[[limiter]]\nname = \"l{i}\"\nlimits = [\"1 per day\"]\n")).collect();

@@ -28,19 +28,23 @@ fn text(listening: &Doors, file: Option<&Path>, config: &Config) -> String {
     }
     let _ = write!(text, "policy: {policy}, {limiters}; state: {state}");
     if let (None, Some(http)) = (file, listening.http) {
-        let _ = write!(text, "\n\n{}", to_try(http));
+        let _ = write!(text, "\n\n{}", to_try(http, listening.udp));
     }
     text
 }
 
-fn to_try(http: SocketAddr) -> String {
+fn to_try(http: SocketAddr, udp: Option<SocketAddr>) -> String {
     // As it was called: after `cargo run` it is not on the path.
     let tidegate = std::env::args().next().unwrap_or_else(|| "tidegate".to_owned());
     let server = if Some(http) == Doors::default().http { String::new() } else { format!(" --server http://{http}") };
+    let over_udp = udp.map_or_else(String::new, |udp| {
+        format!("\x20 # the same limit over UDP\n\x20 {tidegate} udp {udp} over_limit api ip=192.0.2.1\n\n")
+    });
     format!(
-        "Three things to try:\n\n\
+        "Things to try:\n\n\
          \x20 # the sixth in a row is denied\n\
          \x20 curl -i http://{http}/v1/hit -d '{{\"limiter\":\"api\",\"key\":\"u1\"}}'\n\n\
+         {over_udp}\
          \x20 # a user and an address: both must allow, and both are charged or neither\n\
          \x20 curl -i 'http://{http}/v1/allowed?user=u1&ip=192.0.2.1'\n\n\
          \x20 # what there is, and what it did\n\

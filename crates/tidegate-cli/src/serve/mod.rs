@@ -58,8 +58,14 @@ fn load(args: &Args) -> Result<Config, String> {
     let variables = config::from_environment();
     let config = match &args.config {
         Some(file) => config::load(file, variables),
-        None => config::parse("no file", String::new(), std::path::Path::new(""), variables)
-            .map(|config| Config { policy: crate::example::policy(), ..config }),
+        None => {
+            let Config { policy, udp, .. } = crate::example::config();
+            config::parse("no file", String::new(), std::path::Path::new(""), variables).map(|config| Config {
+                policy,
+                udp,
+                ..config
+            })
+        }
     };
     config.map_err(|error| error.to_string())
 }

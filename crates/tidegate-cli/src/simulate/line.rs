@@ -19,13 +19,13 @@ type Raw<'a> = Option<&'a RawValue>;
 struct Fields<'a> {
     #[serde(borrow)]
     at: Raw<'a>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "even_null")]
     op: Raw<'a>,
     #[serde(borrow)]
     limiter: Raw<'a>,
     #[serde(borrow)]
     key: Raw<'a>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "even_null")]
     cost: Raw<'a>,
     #[serde(borrow)]
     domain: Raw<'a>,
@@ -43,6 +43,11 @@ struct Fields<'a> {
     stream: Raw<'a>,
     #[serde(borrow)]
     submit: Raw<'a>,
+}
+
+/// A field that is there, be it `null`: what would be a default must be left out, not be emptied.
+fn even_null<'a, D: serde::Deserializer<'a>>(value: D) -> Result<Raw<'a>, D::Error> {
+    <&RawValue>::deserialize(value).map(Some)
 }
 
 /// A line, read.

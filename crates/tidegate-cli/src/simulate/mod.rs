@@ -153,7 +153,7 @@ fn config(args: &Args) -> Result<Config, String> {
     match &args.config {
         // The environment changes no limiter, and a replay must depend on nothing else.
         Some(file) => config::load(file, Vec::new()).map_err(|error| error.to_string()),
-        None => Ok(Config { policy: crate::example::policy(), ..Config::default() }),
+        None => Ok(crate::example::config()),
     }
 }
 

@@ -9,7 +9,7 @@ use super::streams::Streams;
 use super::tally::{Charts, Tally};
 use std::io::{self, Write};
 use tidegate::{Answer, AskError, Clock, Gate, Micros, Policy, Request, Settings, Target, Which};
-use tidegate_doors::udp::{Desk, Routing, Slot};
+use tidegate_doors::udp::{Clerk, Desk, Routing, Slot};
 use tidegate_events::StreamSpec;
 
 /// Memory that a replay may take; past it new keys are counted together, as in a full server.
@@ -23,6 +23,7 @@ const PAGE: usize = 1_000;
 pub(super) struct Replay<W> {
     gate: Gate,
     desk: Desk,
+    clerk: Clerk,
     streams: Streams,
     out: W,
     tally: Tally,
@@ -72,6 +73,7 @@ impl<W: Write> Replay<W> {
         Ok(Replay {
             gate,
             desk,
+            clerk: Clerk::default(),
             streams: Streams::new(streams),
             out,
             tally: Tally::new(charts),
@@ -148,10 +150,12 @@ impl<W: Write> Replay<W> {
     fn datagram(&mut self, at: &str, datagram: &[u8]) -> Result<(), ReplayError> {
         let (now, tally) = (self.now, &mut self.tally);
         let mut slot = [Slot::default()];
-        self.desk.answer_seen(&[datagram], now, &mut slot, |key, limiter, ruling| match (limiter, ruling) {
-            (Some(limiter), Some(ruling)) => tally.count(now, &limiter.answer(ruling, now), Some(key)),
-            (Some(limiter), None) => tally.count(now, &limiter.disabled_answer(now), Some(key)),
-            (None, _) => tally.unlimited += 1,
+        self.desk.answer_seen(&mut self.clerk, &[datagram], now, &mut slot, |key, limiter, ruling| {
+            match (limiter, ruling) {
+                (Some(limiter), Some(ruling)) => tally.count(now, &limiter.answer(ruling, now), Some(key)),
+                (Some(limiter), None) => tally.count(now, &limiter.disabled_answer(now), Some(key)),
+                (None, _) => tally.unlimited += 1,
+            }
         });
         Ok(output::datagram(&mut self.out, at, slot[0].reply())?)
     }

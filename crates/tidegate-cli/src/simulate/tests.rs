@@ -255,6 +255,8 @@ fn a_bad_line_names_the_field_the_value_the_bound_and_the_remedy() {
         (r#"{"at":5,"limiter":"api","key":7}"#, "key: 7 is not a string"),
         (r#"{"at":5,"limiter":"api","key":""}"#, "the key is empty; use 1 to 512 bytes"),
         (r#"{"at":5,"limiter":"api","key":"u","cost":-1}"#, "cost: -1 is not a whole number from 0 to 4294967295"),
+        (r#"{"at":5,"limiter":"api","key":"u","cost":null}"#, "cost: null is not a whole number from 0 to 4294967295"),
+        (r#"{"at":5,"op":null,"limiter":"api","key":"u"}"#, "op: null is not a string"),
         (r#"{"at":5,"limiter":"api","key":"u","cost":1.5}"#, "cost: 1.5 is not a whole number"),
         (r#"{"at":5,"limiter":"api","key":"u","cost":4294967296}"#, "cost: 4294967296 is not a whole number"),
         (r#"{"at":5,"limiter":"api","key":"u","cost":1e400}"#, "cost: 1e400 is not a whole number"),

@@ -35,6 +35,7 @@ impl Scalar<'_> {
             Scalar::Text(text) => shorten(text),
             Scalar::Whole(number) => number.to_string(),
             Scalar::Negative(number) => number.to_string(),
+            Scalar::Fraction(number) if number.is_infinite() => "out of range".to_owned(),
             Scalar::Fraction(number) => number.to_string(),
             Scalar::Truth(truth) => truth.to_string(),
             Scalar::Null => "null".to_owned(),
@@ -59,15 +60,23 @@ impl<'a> Value<'a> {
 pub(crate) fn read<'a>(
     body: &'a [u8],
     names: &[&'static str],
-    take: impl FnMut(usize, Value<'a>) -> Result<(), Problem>,
+    mut take: impl FnMut(usize, Value<'a>) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
     if body.is_empty() {
         return Err(Problem::new(400, "bad_json", "the body is empty; send a JSON object").field("body"));
     }
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let members = Members { names, take };
+    let mut reading = None;
+    let members = Members { names, take: &mut take, reading: &mut reading };
     let outcome = members.deserialize(&mut reader).and_then(|outcome| reader.end().map(|()| outcome));
-    outcome.unwrap_or_else(|error| Err(broken(&error)))
+    outcome.unwrap_or_else(|error| {
+        // The parser stops at a number such as 1e400, which is JSON all the same: whose it is knows the bound.
+        let beyond = error.to_string().starts_with("number out of range");
+        if let Some(index) = reading.filter(|_| beyond) {
+            take(index, Value::Scalar(Scalar::Fraction(f64::INFINITY)))?;
+        }
+        Err(broken(&error))
+    })
 }
 
 fn broken(error: &serde_json::Error) -> Problem {
@@ -78,7 +87,9 @@ fn broken(error: &serde_json::Error) -> Problem {
 
 struct Members<'n, F> {
     names: &'n [&'static str],
-    take: F,
+    take: &'n mut F,
+    /// The member whose value is being read, if it is one of ours.
+    reading: &'n mut Option<usize>,
 }
 
 impl<'a, F: FnMut(usize, Value<'a>) -> Result<(), Problem>> DeserializeSeed<'a> for Members<'_, F> {
@@ -97,13 +108,14 @@ impl<'a, F: FnMut(usize, Value<'a>) -> Result<(), Problem>> Visitor<'a> for Memb
     }
 
     /// Goes on to the end after a refusal: broken JSON further on is the graver fault.
-    fn visit_map<A: MapAccess<'a>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut outcome = Ok(());
         let mut seen = 0_u32;
         while let Some(Name(name)) = map.next_key_seed(NameSeed)? {
+            *self.reading = self.names.iter().position(|known| *known == name);
             let value = map.next_value_seed(ValueSeed)?;
             if outcome.is_ok() {
-                outcome = match self.names.iter().position(|known| *known == name) {
+                outcome = match *self.reading {
                     None => Err(unknown_field(&name, self.names)),
                     Some(index) if seen & 1 << index != 0 => Err(duplicate_field(self.names[index])),
                     Some(index) => {

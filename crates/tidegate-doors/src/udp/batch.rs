@@ -11,13 +11,14 @@ use tidegate_wire::udp::REQUEST_LEN_MAX;
 
 /// Most datagrams of a batch.
 pub(super) const BATCH: usize = 64;
-/// One byte more than the longest request, so that a longer one is seen to be longer.
-const BUFFER_LEN: usize = REQUEST_LEN_MAX + 1;
+/// More than the longest request, so that a longer one is seen to be longer; whole cache lines.
+const BUFFER_LEN: usize = 1_024;
+const _: () = assert!(BUFFER_LEN > REQUEST_LEN_MAX);
 
 /// Room for a batch.
 pub(super) struct Incoming {
     headers: MultiHeaders<SockaddrStorage>,
-    buffers: Vec<[u8; BUFFER_LEN]>,
+    buffers: Box<[[u8; BUFFER_LEN]; BATCH]>,
     /// Length and sender of each; no sender: one that cannot be answered.
     arrived: Vec<(usize, Option<SocketAddr>)>,
 }
@@ -26,7 +27,7 @@ impl Incoming {
     pub(super) fn new() -> Incoming {
         Incoming {
             headers: MultiHeaders::preallocate(BATCH, None),
-            buffers: vec![[0; BUFFER_LEN]; BATCH],
+            buffers: Box::new([[0; BUFFER_LEN]; BATCH]),
             arrived: Vec::with_capacity(BATCH),
         }
     }
@@ -34,8 +35,7 @@ impl Incoming {
     /// Waits for a datagram, and takes what else is there.
     pub(super) fn receive(&mut self, socket: &UdpSocket) -> io::Result<()> {
         self.arrived.clear();
-        let mut slices: Vec<[IoSliceMut<'_>; 1]> =
-            self.buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
+        let mut slices = self.buffers.each_mut().map(|buffer| [IoSliceMut::new(buffer)]);
         let flags = MsgFlags::MSG_WAITFORONE;
         let messages = recvmmsg(socket.as_raw_fd(), &mut self.headers, slices.iter_mut(), flags, None)?;
         self.arrived.extend(messages.map(|message| (message.bytes, message.address.and_then(sender))));
@@ -61,10 +61,14 @@ fn sender(address: SockaddrStorage) -> Option<SocketAddr> {
 
 /// Sends replies; how many could not be sent. One that fails does not take the others with it.
 pub(super) fn send<'r>(socket: &UdpSocket, replies: impl Iterator<Item = (SocketAddr, &'r [u8])>) -> u64 {
-    let (addresses, texts): (Vec<SocketAddrAny>, Vec<[IoSlice<'_>; 1]>) =
-        replies.map(|(address, text)| (address.as_any(), [IoSlice::new(text)])).unzip();
-    let mut controls: Vec<SendAncillaryBuffer<'_, '_, '_>> =
-        addresses.iter().map(|_| SendAncillaryBuffer::default()).collect();
+    let mut addresses: Vec<SocketAddrAny> = Vec::with_capacity(BATCH);
+    let mut texts: Vec<[IoSlice<'_>; 1]> = Vec::with_capacity(BATCH);
+    for (address, text) in replies {
+        addresses.push(address.as_any());
+        texts.push([IoSlice::new(text)]);
+    }
+    let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
+        std::array::from_fn(|_| SendAncillaryBuffer::default());
     let parts = addresses.iter().zip(&texts).zip(&mut controls);
     let mut messages: Vec<MMsgHdr<'_>> =
         parts.map(|((address, text), control)| MMsgHdr::new_with_addr(address, text, control)).collect();

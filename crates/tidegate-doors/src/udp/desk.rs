@@ -1,6 +1,6 @@
 //! Datagrams in, replies out: the door without its sockets.
 
-use super::routes::{RouteProblem, Routes, Routing};
+use super::routes::{Caches, RouteProblem, Routes, Routing};
 use arc_swap::ArcSwap;
 use std::borrow::Cow;
 use std::fmt;
@@ -53,6 +53,20 @@ impl Slot {
     }
 }
 
+/// What one thread keeps between batches.
+#[derive(Default)]
+pub struct Clerk {
+    /// The routes as of the last batch, with this thread's caches for them.
+    at: Option<(Arc<Live>, Caches)>,
+    rulings: Vec<Ruling>,
+}
+
+impl fmt::Debug for Clerk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clerk")
+    }
+}
+
 /// A use that waits for the rest of its batch.
 struct Waiting<'d> {
     index: usize,
@@ -87,20 +101,22 @@ impl Desk {
     }
 
     /// Answers datagrams as if each came alone, in order, all at `now`; `slots` are as many.
-    pub fn answer(&self, datagrams: &[&[u8]], now: Micros, slots: &mut [Slot]) {
-        self.answer_seen(datagrams, now, slots, |_, _, _| {});
+    pub fn answer(&self, clerk: &mut Clerk, datagrams: &[&[u8]], now: Micros, slots: &mut [Slot]) {
+        self.answer_seen(clerk, datagrams, now, slots, |_, _, _| {});
     }
 
     /// The same; `seen` is told of every use of a key: its limiter, if it has one, and the ruling, if
     /// the limiter is enabled.
     pub fn answer_seen(
         &self,
+        clerk: &mut Clerk,
         datagrams: &[&[u8]],
         now: Micros,
         slots: &mut [Slot],
         mut seen: impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
     ) {
-        let live = self.live.load();
+        let rulings = &mut clerk.rulings;
+        let (live, caches) = self.in_force(&mut clerk.at);
         // Counting all shards takes a while: once a batch is enough.
         let mut size = None;
         let mut waiting: Vec<Waiting<'_>> = Vec::with_capacity(datagrams.len());
@@ -110,7 +126,7 @@ impl Desk {
             let Some(request) = Request::parse(datagram) else { continue };
             match request.command {
                 Command::Ping => slot.write(&request, &Reply::Pong),
-                Command::OverLimit(key) => match live.routes.find(key) {
+                Command::OverLimit(key) => match live.routes.find(caches, key) {
                     (key, Some(limiter)) if live.limiters[limiter].is_heeded() => {
                         waiting.push(Waiting { index, request, limiter, key });
                     }
@@ -122,16 +138,26 @@ impl Desk {
                 },
                 // These tell what the uses before them led to.
                 Command::GetStats(key) => {
-                    self.decide(&live, &mut waiting, now, slots, &mut seen);
-                    slots[index].write(&request, &self.stats(&live, key));
+                    self.decide(live, &mut waiting, now, rulings, slots, &mut seen);
+                    slots[index].write(&request, &self.stats(live, caches, key));
                 }
                 Command::GetSize => {
-                    self.decide(&live, &mut waiting, now, slots, &mut seen);
+                    self.decide(live, &mut waiting, now, rulings, slots, &mut seen);
                     slots[index].write(&request, size.get_or_insert_with(|| self.size()));
                 }
             }
         }
-        self.decide(&live, &mut waiting, now, slots, &mut seen);
+        self.decide(live, &mut waiting, now, rulings, slots, &mut seen);
+    }
+
+    /// The routes in force, with this thread's caches; new ones after a reload.
+    fn in_force<'c>(&self, at: &'c mut Option<(Arc<Live>, Caches)>) -> (&'c Live, &'c mut Caches) {
+        let live = self.live.load();
+        if at.as_ref().is_none_or(|(known, _)| !Arc::ptr_eq(known, &live)) {
+            *at = None;
+        }
+        let (live, caches) = at.get_or_insert_with(|| (Arc::clone(&live), live.routes.caches()));
+        (live, caches)
     }
 
     /// Decides all that wait, one call to the store for each limiter among them. Uses of one key have
@@ -141,18 +167,19 @@ impl Desk {
         live: &Live,
         waiting: &mut Vec<Waiting<'_>>,
         now: Micros,
+        rulings: &mut Vec<Ruling>,
         slots: &mut [Slot],
         seen: &mut impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
     ) {
-        let mut rulings = Vec::new();
         while let Some(first) = waiting.first() {
             let number = first.limiter;
             let limiter = &live.limiters[number];
             let same = || waiting.iter().filter(|use_| use_.limiter == number);
-            let keys: Vec<&[u8]> = same().map(|use_| use_.key.as_ref()).collect();
+            let mut keys: Vec<&[u8]> = Vec::with_capacity(waiting.len());
+            keys.extend(same().map(|use_| use_.key.as_ref()));
             rulings.clear();
-            self.gate.hit_many_at(limiter, &keys, 1, now, &mut rulings);
-            for (use_, ruling) in same().zip(&rulings) {
+            self.gate.hit_many_at(limiter, &keys, 1, now, rulings);
+            for (use_, ruling) in same().zip(rulings.iter()) {
                 slots[use_.index].write(&use_.request, &decided(limiter, ruling));
                 seen(&use_.key, Some(limiter), Some(ruling));
             }
@@ -160,8 +187,8 @@ impl Desk {
         }
     }
 
-    fn stats<'k>(&self, live: &Live, key: &'k [u8]) -> Reply<'k> {
-        let limiter = live.routes.find_plain(key).map(|route| &live.limiters[route]);
+    fn stats<'k>(&self, live: &Live, caches: &mut Caches, key: &'k [u8]) -> Reply<'k> {
+        let limiter = live.routes.find_plain(caches, key).map(|route| &live.limiters[route]);
         let stats = limiter.map(|limiter| self.gate.key_stats_on(limiter, key)).unwrap_or_default();
         Reply::Stats { requests: stats.requests, over: stats.over, last_max_rate: stats.last_max_rate, key }
     }

@@ -125,6 +125,14 @@ pub struct Routes {
     rewrites: Vec<(Regex, String)>,
 }
 
+/// Where one thread's matching keeps its states. Threads that share one take turns at a lock, which
+/// costs more than matching a key.
+#[derive(Clone, Debug)]
+pub struct Caches {
+    all: meta::Cache,
+    routes: meta::Cache,
+}
+
 impl Routes {
     /// Compiles all rules.
     ///
@@ -149,13 +157,19 @@ impl Routes {
         Ok(Routes { all, routes, rewrites: rewrites.collect::<Result<_, RouteProblem>>()? })
     }
 
+    /// Caches for a thread that asks these rules, and no others.
+    #[must_use]
+    pub fn caches(&self) -> Caches {
+        Caches { all: self.all.create_cache(), routes: self.routes.create_cache() }
+    }
+
     /// The key after all rewriting, and the number of its route.
     #[must_use]
-    pub fn find<'k>(&self, key: &'k [u8]) -> (Cow<'k, [u8]>, Option<usize>) {
-        match first_match(&self.all, key) {
+    pub fn find<'k>(&self, caches: &mut Caches, key: &'k [u8]) -> (Cow<'k, [u8]>, Option<usize>) {
+        match first_match(&self.all, &mut caches.all, key) {
             Some(first) if first < self.rewrites.len() => {
                 let key = self.rewritten(key);
-                let route = self.find_plain(&key);
+                let route = self.find_plain(caches, &key);
                 (key, route)
             }
             first => (Cow::Borrowed(key), first.map(|first| first - self.rewrites.len())),
@@ -164,8 +178,8 @@ impl Routes {
 
     /// The number of the route of a key as it stands.
     #[must_use]
-    pub fn find_plain(&self, key: &[u8]) -> Option<usize> {
-        first_match(&self.routes, key)
+    pub fn find_plain(&self, caches: &mut Caches, key: &[u8]) -> Option<usize> {
+        first_match(&self.routes, &mut caches.routes, key)
     }
 
     /// A rule that would make a key longer than a request may be is passed over.
@@ -183,8 +197,9 @@ impl Routes {
 }
 
 #[inline]
-fn first_match(patterns: &meta::Regex, key: &[u8]) -> Option<usize> {
-    patterns.search_half(&Input::new(key).anchored(Anchored::Yes)).map(|found| found.pattern().as_usize())
+fn first_match(patterns: &meta::Regex, cache: &mut meta::Cache, key: &[u8]) -> Option<usize> {
+    let input = Input::new(key).anchored(Anchored::Yes);
+    patterns.search_half_with(cache, &input).map(|found| found.pattern().as_usize())
 }
 
 /// An automaton that tells the first of these patterns that matches anywhere.
@@ -270,6 +285,7 @@ mod tests {
             &[r"^ws ip=\d+\.\d+\.\d+\.\d+$", "customer=bbc", "^ws ", r"ip=[0-9a-f:]+$", "\\xff"],
         );
         let routes = Routes::new(&rules).unwrap();
+        let mut caches = routes.caches();
         let cases: [(&[u8], &str, Option<usize>); 9] = [
             (b"ws ip=192.0.2.1", "ws ip=192.0.2.1", Some(0)),
             (b"ws ip=4.14.989.98", "ws ip=4.14.989.98", Some(0)),
@@ -282,19 +298,20 @@ mod tests {
             (b"\xd9\xa1", "\u{661}", None),
         ];
         for (key, rewritten, route) in cases {
-            let (got, number) = routes.find(key);
+            let (got, number) = routes.find(&mut caches, key);
             assert_eq!((got.as_ref(), number), (rewritten.as_bytes(), route), "{}", key.escape_ascii());
         }
-        assert_eq!(routes.find(b"a\xffb").1, Some(4));
-        assert_eq!(routes.find_plain(b"ws ip=132.185.0.1"), Some(0), "statistics do not rewrite");
-        assert_eq!(routes.find_plain(b"x customer=bbc"), Some(1));
+        assert_eq!(routes.find(&mut caches, b"a\xffb").1, Some(4));
+        assert_eq!(routes.find_plain(&mut caches, b"ws ip=132.185.0.1"), Some(0), "statistics do not rewrite");
+        assert_eq!(routes.find_plain(&mut caches, b"x customer=bbc"), Some(1));
     }
 
     #[test]
     fn a_rewrite_that_grows_past_a_request_is_passed_over() {
         let routes = Routes::new(&routing(&[("^(.*)$", "$1$1")], &["x"])).unwrap();
-        assert_eq!(routes.find(&[b'x'; 500]).0.len(), 1_000);
-        assert_eq!(routes.find(&[b'x'; 501]), (Cow::Borrowed(&[b'x'; 501][..]), Some(0)));
+        let mut caches = routes.caches();
+        assert_eq!(routes.find(&mut caches, &[b'x'; 500]).0.len(), 1_000);
+        assert_eq!(routes.find(&mut caches, &[b'x'; 501]), (Cow::Borrowed(&[b'x'; 501][..]), Some(0)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::batch::{BATCH, Incoming, send};
 use super::counters::Counters;
-use super::desk::{Desk, Slot};
+use super::desk::{Clerk, Desk, Slot};
 use super::sockets::Sockets;
 use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
@@ -35,10 +35,10 @@ pub fn serve(sockets: &Sockets, desk: &Desk, counters: &Counters, stop: &AtomicB
 
 fn work(socket: &UdpSocket, desk: &Desk, counters: &Counters, stop: &AtomicBool) {
     let mut incoming = Incoming::new();
-    let mut slots = vec![Slot::default(); BATCH];
+    let (mut clerk, mut slots) = (Clerk::default(), vec![Slot::default(); BATCH]);
     while !stop.load(Relaxed) {
         match incoming.receive(socket) {
-            Ok(()) => answer(socket, &incoming, &mut slots, desk, counters),
+            Ok(()) => answer(socket, &incoming, &mut clerk, &mut slots, desk, counters),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => {
                 counters.errors.fetch_add(1, Relaxed);
@@ -48,10 +48,17 @@ fn work(socket: &UdpSocket, desk: &Desk, counters: &Counters, stop: &AtomicBool)
     }
 }
 
-fn answer(socket: &UdpSocket, incoming: &Incoming, slots: &mut [Slot], desk: &Desk, counters: &Counters) {
+fn answer(
+    socket: &UdpSocket,
+    incoming: &Incoming,
+    clerk: &mut Clerk,
+    slots: &mut [Slot],
+    desk: &Desk,
+    counters: &Counters,
+) {
     let datagrams = incoming.datagrams();
     let slots = &mut slots[..datagrams.len()];
-    desk.answer(&datagrams, desk.gate().now(), slots);
+    desk.answer(clerk, &datagrams, desk.gate().now(), slots);
     let mut replies = 0;
     let answered = incoming.senders().zip(slots.iter()).filter_map(|(sender, slot)| Some((sender?, slot.reply()?)));
     let unsent = send(socket, answered.inspect(|_| replies += 1));

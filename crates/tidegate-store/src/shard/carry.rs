@@ -1,13 +1,13 @@
 //! Entries on the move: out for a snapshot, in from one, and over to another layout.
 
 use super::Shard;
-use crate::layout::{BLOCKED_UNTIL, Entry, HASH, Passage, STATES, Shape, from_words};
+use crate::layout::{BLOCKED_UNTIL, Entry, HASH, Passage, Shape, from_words};
 use crate::logs::Logs;
 use crate::names::Names;
 use crate::shard::SHARD_BITS;
 use crate::slots::Slots;
 use tidegate_core::sketch::Sketch;
-use tidegate_core::{Algorithm, Micros, State};
+use tidegate_core::{Micros, State};
 
 impl Shard {
     /// Every entry, taken apart.
@@ -15,12 +15,11 @@ impl Shard {
         let used = (0..self.slots.capacity()).filter(|index| !self.slots.is_vacant(*index));
         used.map(|index| {
             let entry = self.slots.entry(index);
-            let states = if shape.algorithm == Algorithm::SlidingLog {
-                let log =
-                    |word: &u64| State::SlidingLog(Box::new(self.rest.logs.get(*word).cloned().unwrap_or_default()));
-                entry[STATES..STATES + shape.limits].iter().map(log).collect()
+            let words = &entry[shape.state_words()];
+            let states = if shape.grows() {
+                words.iter().map(|word| self.rest.logs.copy(shape.algorithm, *word)).collect()
             } else {
-                let pairs = entry[STATES..STATES + 2 * shape.limits].chunks_exact(2);
+                let pairs = words.chunks_exact(2);
                 pairs.map(|pair| from_words(shape.algorithm, [pair[0], pair[1]])).collect()
             };
             Entry {
@@ -49,7 +48,8 @@ impl Shard {
     }
 
     /// Brings all entries into a new layout. Blocks, names and statistics stay; a limit goes on with the
-    /// states of the one that it follows, or starts afresh.
+    /// states of the one that it follows, or starts afresh. All limits of buckets read one history, which
+    /// stays whatever becomes of them.
     pub(crate) fn pass_over(&mut self, passage: &Passage, layout: u32) {
         let entries = self.export(&passage.old);
         self.slots = Slots::default();
@@ -61,9 +61,11 @@ impl Shard {
             Some(index) if old.algorithm == new.algorithm => states[*index].clone(),
             _ => State::fresh(new.algorithm),
         };
-        let passed = entries
-            .into_iter()
-            .map(|entry| Entry { states: from.iter().map(|origin| follow(&entry.states, origin)).collect(), ..entry });
+        let origins = if new.states() == new.limits { from.as_slice() } else { &[Some(0)] };
+        let passed = entries.into_iter().map(|entry| {
+            let states = origins.iter().map(|origin| follow(&entry.states, origin)).collect();
+            Entry { states, ..entry }
+        });
         self.import(new, passed.collect());
         if let Some(first) = self.rest.sketches.first() {
             // A cell counts admissions, whatever the algorithm; a new limit starts afresh here too.

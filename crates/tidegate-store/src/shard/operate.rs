@@ -26,13 +26,18 @@ impl Shard {
     /// place of its own it must not start afresh.
     fn states_of_new(&self, frame: &Frame<'_>, hash: u64) -> Vec<State> {
         let mut states = frame.rules.fresh();
+        let mut used = vec![0; states.len()];
         if frame.now < self.rest.sketch_until {
-            for ((state, sketch), limit) in states.iter_mut().zip(&self.rest.sketches).zip(frame.rules.limits()) {
-                let used = sketch.estimate(hash, limit, frame.now).total().min(limit.burst());
-                state.settle(limit, frame.now);
-                if used > 0 {
-                    state.charge(limit, frame.now, used);
-                }
+            for (sketch, check) in self.rest.sketches.iter().zip(frame.rules.checks()) {
+                let most = sketch.estimate(hash, &check.sketched(), frame.now).total().min(check.limit().burst());
+                let used = &mut used[check.state_index()];
+                *used = most.max(*used);
+            }
+        }
+        for ((state, used), check) in states.iter_mut().zip(used).zip(frame.rules.checks()) {
+            state.settle(check, frame.now);
+            if used > 0 {
+                state.charge(check, frame.now, used);
             }
         }
         states

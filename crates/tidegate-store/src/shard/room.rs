@@ -7,7 +7,6 @@ use crate::layout::Shape;
 use crate::names::Names;
 use crate::shard::SHARD_BITS;
 use crate::slots::Slots;
-use tidegate_core::Algorithm;
 
 impl Shard {
     /// Finds room for one more entry: free slots, then droppable ones, then growth.
@@ -71,7 +70,7 @@ impl Shard {
 
     fn has_place(&self, frame: &Frame<'_>, key_len: usize) -> bool {
         let names = if frame.shape.names { self.rest.names.growth_for(key_len) } else { 0 };
-        let logs = if frame.shape.algorithm == Algorithm::SlidingLog { frame.shape.limits * NEW_LOG } else { 0 };
+        let logs = if frame.shape.grows() { frame.shape.states() * NEW_LOG } else { 0 };
         self.slots.len() < self.slots.most() && (names + logs == 0 || self.may_take(frame, names + logs))
     }
 

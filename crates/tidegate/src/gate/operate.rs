@@ -93,6 +93,14 @@ impl Gate {
         Ok(())
     }
 
+    /// False while a limiter is disabled.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn is_enabled(&self, limiter: &str) -> Result<bool, AskError> {
+        Ok(!self.0.live.load().limiter(limiter)?.table.is_disabled())
+    }
+
     /// Names of a limiter's keys, about `most` at a time.
     ///
     /// # Errors

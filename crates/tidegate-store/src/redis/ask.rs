@@ -1,0 +1,292 @@
+//! Asking Redis for a decision: the arguments of its scripts and what they return.
+
+use super::link::Sent;
+use super::names::keys;
+use super::resp::{Reply, Writer};
+use super::script::{Purpose, Script, pause_script, place, plain_token_bucket, script};
+use super::{Meaning, Redis, StoreError};
+use crate::table::PartAnswer;
+use tidegate_core::all_or_nothing::{Intent, Reason, Ruling};
+use tidegate_core::{Algorithm, Decision, Limit, Micros, Rate, Rules, Verdict};
+
+/// One key of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The limiter's name.
+    pub limiter: &'a str,
+    /// Its rules.
+    pub rules: &'a Rules,
+    /// Keep the key's name, so that it can be listed.
+    pub names: bool,
+    /// Whom.
+    pub key: &'a [u8],
+    /// How it lies in Redis.
+    pub layout: Layout<'a>,
+}
+
+/// How a limiter's keys lie in Redis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layout<'a> {
+    /// One key each, with everything in it.
+    Native,
+    /// The keys of Pause, to be shared with it; for buckets of whole seconds.
+    Pause {
+        /// Pause's scope.
+        scope: &'a str,
+    },
+}
+
+/// A request but for its keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// For tests; in production `None`: the server's clock is asked.
+    pub now: Option<Micros>,
+    /// How much.
+    pub cost: u32,
+    /// Hit or peek.
+    pub intent: Intent,
+    /// With what every limit says.
+    pub explain: bool,
+}
+
+/// When it was decided, by the server's clock, and what each part says.
+pub type Answers = (Micros, Vec<PartAnswer>);
+
+impl Redis {
+    /// Decides a request of one or several keys, all or nothing. One round trip.
+    ///
+    /// # Errors
+    /// When the server does not answer; [`StoreError::is_ambiguous`] tells whether it may have been charged.
+    pub async fn decide(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
+        match questions {
+            [question] if is_plain(question, asked) => match self.decide_plainly(question, asked).await? {
+                Some(answer) => Ok(answer),
+                None => self.decide_at_length(questions, asked).await,
+            },
+            [question] if self.is_sharded() => self.decide_sharded(question, asked).await,
+            _ => self.decide_at_length(questions, asked).await,
+        }
+    }
+
+    /// `None`: the entry is not what the short script knows.
+    async fn decide_plainly(&self, question: &Question<'_>, asked: &Asked) -> Result<Option<Answers>, StoreError> {
+        let keys = keys(question, self.is_sharded());
+        let indexed = question.names && keys.len() > 1;
+        let limit = &question.rules.limits()[0];
+        let keys = &keys[..if indexed { 2 } else { 1 }];
+        let reply = self.run(plain_token_bucket(), keys, 9, |args| {
+            now_argument(args, asked.now);
+            args.number(asked.cost.into());
+            args.number(limit.burst().into());
+            args.number(limit.period().get());
+            bucket_arguments(args, limit);
+            args.part(if indexed { question.key } else { b"" });
+        });
+        match reply.await? {
+            Reply::Nil => Ok(None),
+            reply => plain_answer(&reply, limit).map(Some).ok_or_else(|| self.link.garbled("not a decision")),
+        }
+    }
+
+    pub(super) async fn decide_at_length(
+        &self,
+        questions: &[Question<'_>],
+        asked: &Asked,
+    ) -> Result<Answers, StoreError> {
+        let (script, keys, width) = self.scripted(Purpose::Decide, questions)?;
+        let count = 5 + questions.iter().map(subject_len).sum::<usize>();
+        let reply = self.run(script, &keys, count, |args| {
+            now_argument(args, asked.now);
+            args.number(width);
+            args.part(if asked.intent == Intent::Hit { b"h" } else { b"p" });
+            args.number(asked.cost.into());
+            args.part(if asked.explain { b"1" } else { b"0" });
+            questions.iter().for_each(|question| subject(args, question));
+        });
+        answers(&reply.await?, questions).ok_or_else(|| self.link.garbled("not a decision"))
+    }
+
+    /// The script for these questions, its keys, and how many each question has.
+    pub(super) fn scripted(
+        &self,
+        purpose: Purpose,
+        questions: &[Question<'_>],
+    ) -> Result<(&'static Script, Vec<Vec<u8>>, u64), StoreError> {
+        let of_pause = |question: &&Question<'_>| question.layout != Layout::Native;
+        let script = match questions.iter().filter(of_pause).count() {
+            0 => script(purpose, questions.iter().map(|question| question.rules.algorithm())),
+            n if n == questions.len() => pause_script(purpose),
+            _ => return Err(StoreError::Unsupported("one request of limiters in Pause's layout and of others")),
+        };
+        let keys: Vec<_> = questions.iter().flat_map(|question| keys(question, self.is_sharded())).collect();
+        let width = keys.len() / questions.len().max(1);
+        Ok((script, keys, width as u64))
+    }
+
+    /// Runs a script: by its name, and whole if the server does not know it.
+    pub(super) async fn run(
+        &self,
+        script: &Script,
+        keys: &[Vec<u8>],
+        count: usize,
+        write: impl Fn(&mut Writer<'_>),
+    ) -> Result<Reply, StoreError> {
+        let sent = self.send_script(b"EVALSHA", script.sha.as_bytes(), keys, count, &write)?;
+        match self.link.receive(sent).await {
+            Err(StoreError::Refused { meaning: Meaning::NoScript, .. }) => {
+                let sent = self.send_script(b"EVAL", script.source.as_bytes(), keys, count, &write)?;
+                self.link.receive(sent).await
+            }
+            answered => answered,
+        }
+    }
+
+    fn send_script(
+        &self,
+        verb: &[u8],
+        what: &[u8],
+        keys: &[Vec<u8>],
+        count: usize,
+        write: &impl Fn(&mut Writer<'_>),
+    ) -> Result<Sent, StoreError> {
+        self.link.send(|bytes| {
+            let mut writer = Writer(bytes);
+            writer.start(3 + keys.len() + count);
+            writer.part(verb);
+            writer.part(what);
+            writer.number(keys.len() as u64);
+            keys.iter().for_each(|key| writer.part(key));
+            write(&mut writer);
+        })
+    }
+}
+
+/// One token bucket without a block: see `token_bucket_plain.lua`.
+fn is_plain(question: &Question<'_>, asked: &Asked) -> bool {
+    let Asked { cost, intent, explain, .. } = *asked;
+    let [limit] = question.rules.limits() else { return false };
+    let plain = intent == Intent::Hit && !explain && (1..=limit.burst()).contains(&cost);
+    plain && question.rules.algorithm() == Algorithm::TokenBucket && limit.block().is_none()
+}
+
+pub(super) fn now_argument(args: &mut Writer<'_>, now: Option<Micros>) {
+    match now {
+        Some(now) => args.number(now.get()),
+        None => args.part(b""),
+    }
+}
+
+/// How many arguments a subject is; see `lua/arguments.lua`.
+pub(super) fn subject_len(question: &Question<'_>) -> usize {
+    let each = match question.rules.algorithm() {
+        Algorithm::TokenBucket => 8,
+        Algorithm::Buckets => 5,
+        _ => 3,
+    };
+    3 + question.rules.limits().len() * each
+}
+
+pub(super) fn subject(args: &mut Writer<'_>, question: &Question<'_>) {
+    let rules: &Rules = question.rules;
+    args.part(question.key);
+    args.part(&[place(rules.algorithm()).1]);
+    args.number(rules.limits().len() as u64);
+    for check in rules.checks() {
+        let limit = check.limit();
+        args.number(limit.count().into());
+        args.number(limit.period().get());
+        args.number(check.block().unwrap_or(Micros::ZERO).get());
+        match rules.algorithm() {
+            Algorithm::TokenBucket => {
+                args.number(limit.burst().into());
+                bucket_arguments(args, limit);
+            }
+            Algorithm::Buckets => {
+                args.number(rules.grid().resolution().get());
+                args.number(rules.grid().history().get());
+            }
+            _ => {}
+        }
+    }
+}
+
+fn bucket_arguments(args: &mut Writer<'_>, limit: &Limit) {
+    let bucket = limit.bucket();
+    for number in [bucket.per_micro.into(), bucket.interval, bucket.full, bucket.full_micros] {
+        args.number(number);
+    }
+}
+
+fn plain_answer(reply: &Reply, limit: &Limit) -> Option<Answers> {
+    let [at, verdict, remaining, reset] = list(reply)? else { return None };
+    let decision = decision(verdict, remaining, reset, &Reply::Text(Vec::new()), limit)?;
+    let reason = if decision.verdict.is_allowed() { Reason::Ok } else { Reason::Limited };
+    let ruling = Ruling { limit_index: 0, decision, reason };
+    let answer = PartAnswer { ruling, blocked_until: Micros::ZERO, sketched: false, decisions: Vec::new() };
+    Some((micros(at)?, vec![answer]))
+}
+
+fn answers(reply: &Reply, questions: &[Question<'_>]) -> Option<Answers> {
+    let (at, parts) = list(reply)?.split_first()?;
+    if parts.len() != questions.len() {
+        return None;
+    }
+    let answers = parts.iter().zip(questions).map(|(part, question)| answer(part, question.rules.limits()));
+    Some((micros(at)?, answers.collect::<Option<_>>()?))
+}
+
+fn answer(part: &Reply, limits: &[Limit]) -> Option<PartAnswer> {
+    let [reason, index, verdict, remaining, reset, rate, until, all] = list(part)? else { return None };
+    let limit_index = u8::try_from(int(index)?).ok()?;
+    let reason = match int(reason)? {
+        0 => Reason::Ok,
+        1 => Reason::Limited,
+        2 => Reason::Blocked,
+        3 => Reason::CostAboveLimit,
+        _ => return None,
+    };
+    let decision = decision(verdict, remaining, reset, rate, limits.get(usize::from(limit_index))?)?;
+    let one = |(one, limit): (&Reply, &Limit)| match list(one)? {
+        [verdict, remaining, reset, rate] => self::decision(verdict, remaining, reset, rate, limit),
+        _ => None,
+    };
+    Some(PartAnswer {
+        ruling: Ruling { limit_index, decision, reason },
+        blocked_until: micros(until)?,
+        sketched: false,
+        decisions: list(all)?.iter().zip(limits).map(one).collect::<Option<_>>()?,
+    })
+}
+
+fn decision(verdict: &Reply, remaining: &Reply, reset: &Reply, rate: &Reply, limit: &Limit) -> Option<Decision> {
+    let remaining = u32::try_from(int(remaining)?).ok()?;
+    let rate = match rate {
+        Reply::Text(text) if text.is_empty() => f64::from(limit.burst().saturating_sub(remaining)),
+        Reply::Text(text) => std::str::from_utf8(text).ok()?.parse().ok()?,
+        _ => return None,
+    };
+    let verdict = match int(verdict)? {
+        -1 => Verdict::Allow,
+        -2 => Verdict::NEVER,
+        wait => Verdict::Deny { retry_after: Some(Micros::new(u64::try_from(wait).ok()?)?) },
+    };
+    Some(Decision { verdict, limit: limit.burst(), remaining, reset_after: micros(reset)?, rate: Rate::new(rate) })
+}
+
+pub(super) fn list(reply: &Reply) -> Option<&[Reply]> {
+    match reply {
+        Reply::List(items) => Some(items),
+        _ => None,
+    }
+}
+
+pub(super) fn int(reply: &Reply) -> Option<i64> {
+    match reply {
+        Reply::Int(number) => Some(*number),
+        _ => None,
+    }
+}
+
+pub(super) fn micros(reply: &Reply) -> Option<Micros> {
+    Micros::new(u64::try_from(int(reply)?).ok()?)
+}

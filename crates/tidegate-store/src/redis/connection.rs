@@ -1,0 +1,174 @@
+//! One connection that many callers share.
+//!
+//! A caller appends its command to the outbox and waits for its reply; whatever has gathered there
+//! goes out in one write. Replies come in the order of commands. Invariant: a caller learns whether
+//! its command may have reached the server ([`Lost::Sent`]) or cannot have ([`Lost::Unsent`]).
+
+use super::resp::{Reply, parse};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{Notify, oneshot};
+
+/// A handle to the connection; clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    outbox: Mutex<Outbox>,
+    /// Something is in the outbox, or the connection is to be closed.
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Outbox {
+    bytes: Vec<u8>,
+    unsent: VecDeque<Waiter>,
+    sent: VecDeque<Waiter>,
+    /// Why it is closed.
+    closed: Option<String>,
+}
+
+type Waiter = oneshot::Sender<Result<Reply, Lost>>;
+
+/// Why a reply did not come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Lost {
+    /// The command was not sent.
+    Unsent(String),
+    /// It was sent, wholly or in part.
+    Sent(String),
+}
+
+/// A reply that is under way.
+pub(crate) type Pending = oneshot::Receiver<Result<Reply, Lost>>;
+
+/// Most commands that wait for a reply. Past it the store is too slow to be asked more.
+const WAITING_MAX: usize = 100_000;
+/// A server that has commands and says nothing for two of these in a row is taken for gone.
+const SILENCE: Duration = Duration::from_secs(1);
+
+impl Connection {
+    /// A handle, and the work that must be run for it; it ends when the connection does.
+    pub(crate) fn over<S>(stream: S, read_ahead: Vec<u8>) -> (Connection, impl Future<Output = String>)
+    where
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        let connection = Connection(Arc::new(Shared { outbox: Mutex::default(), wake: Notify::new() }));
+        let served = connection.clone();
+        (connection, async move { served.serve(stream, read_ahead).await })
+    }
+
+    /// Sends a command; `write` appends it. The reply comes through what is returned.
+    pub(crate) fn send(&self, write: impl FnOnce(&mut Vec<u8>)) -> Result<Pending, Lost> {
+        let mut outbox = self.outbox();
+        if let Some(why) = &outbox.closed {
+            return Err(Lost::Unsent(why.clone()));
+        }
+        if outbox.sent.len() + outbox.unsent.len() >= WAITING_MAX {
+            return Err(Lost::Unsent(format!("{WAITING_MAX} requests are waiting for its replies already")));
+        }
+        let (waiter, pending) = oneshot::channel();
+        write(&mut outbox.bytes);
+        outbox.unsent.push_back(waiter);
+        // The first to come wakes the writer; the others go along.
+        let first = outbox.unsent.len() == 1;
+        drop(outbox);
+        if first {
+            self.0.wake.notify_one();
+        }
+        Ok(pending)
+    }
+
+    /// Closes it; callers that wait are told why.
+    pub(crate) fn close(&self, why: &str) {
+        self.outbox().closed.get_or_insert_with(|| why.to_owned());
+        self.0.wake.notify_one();
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.0.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn serve<S: AsyncRead + AsyncWrite>(self, stream: S, read_ahead: Vec<u8>) -> String {
+        let (mut from, mut to) = tokio::io::split(stream);
+        // Both at once: a server that waits for us to read must not keep us waiting to write.
+        let why = tokio::select! {
+            why = self.read(&mut from, read_ahead) => why,
+            why = self.write(&mut to) => why,
+        };
+        self.fail_all(&why);
+        why
+    }
+
+    async fn write(&self, to: &mut (impl AsyncWrite + Unpin)) -> String {
+        let mut bytes = Vec::new();
+        loop {
+            self.0.wake.notified().await;
+            {
+                let mut outbox = self.outbox();
+                let outbox = &mut *outbox;
+                if let Some(why) = &outbox.closed {
+                    return why.clone();
+                }
+                bytes.clear();
+                std::mem::swap(&mut bytes, &mut outbox.bytes);
+                outbox.sent.append(&mut outbox.unsent);
+            }
+            if let Err(error) = to.write_all(&bytes).await {
+                return format!("writing failed: {error}");
+            }
+            bytes.shrink_to(1 << 20);
+        }
+    }
+
+    async fn read(&self, from: &mut (impl AsyncRead + Unpin), mut bytes: Vec<u8>) -> String {
+        let mut silences = 0;
+        loop {
+            if let Err(why) = self.deliver(&mut bytes) {
+                return why;
+            }
+            bytes.reserve(16 << 10);
+            match tokio::time::timeout(SILENCE, from.read_buf(&mut bytes)).await {
+                Ok(Ok(0)) => return "the server closed the connection".to_owned(),
+                Ok(Ok(_)) => silences = 0,
+                Ok(Err(error)) => return format!("reading failed: {error}"),
+                Err(_) if self.outbox().sent.is_empty() => silences = 0,
+                Err(_) if silences == 0 => silences = 1,
+                Err(_) => return format!("no reply for {SILENCE:?}"),
+            }
+        }
+    }
+
+    /// Hands out all replies that are whole.
+    fn deliver(&self, bytes: &mut Vec<u8>) -> Result<(), String> {
+        let mut used = 0;
+        let mut replies = Vec::new();
+        while let Some((reply, len)) = parse(&bytes[used..]).map_err(|garbled| garbled.to_string())? {
+            used += len;
+            replies.push(reply);
+        }
+        bytes.drain(..used);
+        let mut outbox = self.outbox();
+        for reply in replies {
+            let waiter = outbox.sent.pop_front().ok_or("a reply that nobody asked for")?;
+            // A caller may have given up meanwhile.
+            let _ = waiter.send(Ok(reply));
+        }
+        Ok(())
+    }
+
+    fn fail_all(&self, why: &str) {
+        let mut outbox = self.outbox();
+        outbox.closed.get_or_insert_with(|| why.to_owned());
+        outbox.bytes = Vec::new();
+        for waiter in std::mem::take(&mut outbox.sent) {
+            let _ = waiter.send(Err(Lost::Sent(why.to_owned())));
+        }
+        for waiter in std::mem::take(&mut outbox.unsent) {
+            let _ = waiter.send(Err(Lost::Unsent(why.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The way to one server: connects, says who we are, and connects again when the connection is lost.
+//!
+//! Invariant: a caller never waits for a connection; without one it is told at once.
+
+use super::connection::{Connection, Lost, Pending};
+use super::error::{Meaning, StoreError, Then};
+use super::resp::{Reply, command, parse};
+use super::url::{Kind, Url};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// A server that is kept connected until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Link {
+    address: String,
+    state: Arc<Mutex<State>>,
+    keeper: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+enum State {
+    Up(Connection),
+    Down(StoreError),
+}
+
+/// How long connecting and the first words may take.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(1);
+/// Pauses between attempts: the first, and the longest. Exact service is to be back within a second.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// Who we are at the server.
+#[derive(Clone)]
+pub(crate) struct Login {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    /// Not asked for when it is 0, which is what a new connection has.
+    pub(crate) database: u32,
+}
+
+impl Login {
+    pub(crate) fn of(url: &Url) -> Login {
+        let database = if url.kind == Kind::Twemproxy { 0 } else { url.database };
+        Login { user: url.user.clone(), password: url.password.clone(), database }
+    }
+}
+
+impl Link {
+    /// Tries once to connect, and goes on trying in the background whatever came of it.
+    pub(crate) async fn open(address: String, login: Login) -> Link {
+        let first = connect(&address, &login).await;
+        let (state, work) = match first {
+            Ok((connection, work)) => (State::Up(connection), Some(work)),
+            Err(error) => (State::Down(error), None),
+        };
+        let state = Arc::new(Mutex::new(state));
+        let keeper = tokio::spawn(keep(address.clone(), login, Arc::clone(&state), work));
+        Link { address, state, keeper }
+    }
+
+    /// Why there is no connection, if there is none.
+    pub(crate) fn down(&self) -> Option<StoreError> {
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Up(_) => None,
+            State::Down(error) => Some(error.clone()),
+        }
+    }
+
+    fn connection(&self) -> Result<Connection, StoreError> {
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Up(connection) => Ok(connection.clone()),
+            State::Down(error) => Err(error.clone()),
+        }
+    }
+
+    /// Sends a command, and returns what its reply will come through.
+    pub(crate) fn send(&self, write: impl FnOnce(&mut Vec<u8>)) -> Result<Sent, StoreError> {
+        let connection = self.connection()?;
+        let pending = connection.send(write).map_err(|lost| self.lost(lost))?;
+        Ok(Sent { connection, pending })
+    }
+
+    /// Waits for a reply; an error reply is an error.
+    pub(crate) async fn receive(&self, sent: Sent) -> Result<Reply, StoreError> {
+        let Sent { connection, pending } = sent;
+        let reply = pending.await.unwrap_or_else(|_| Err(Lost::Sent("the connection was dropped".to_owned())));
+        match reply.map_err(|lost| self.lost(lost))? {
+            Reply::Error(text) => {
+                let (meaning, then) = Meaning::of(&text);
+                if then == Then::Reconnect {
+                    connection.close(&text);
+                }
+                Err(StoreError::Refused { address: self.address.clone(), meaning, text })
+            }
+            reply => Ok(reply),
+        }
+    }
+
+    /// Sends a command and waits for its reply.
+    pub(crate) async fn call(&self, parts: &[&[u8]]) -> Result<Reply, StoreError> {
+        let sent = self.send(|bytes| bytes.extend(command(parts)))?;
+        self.receive(sent).await
+    }
+
+    /// The reply makes no sense.
+    pub(crate) fn garbled(&self, why: &str) -> StoreError {
+        StoreError::Garbled { address: self.address.clone(), why: why.to_owned() }
+    }
+
+    fn lost(&self, lost: Lost) -> StoreError {
+        let address = self.address.clone();
+        match lost {
+            Lost::Unsent(why) => StoreError::Unreachable { address, why },
+            Lost::Sent(why) => StoreError::Ambiguous { address, why },
+        }
+    }
+}
+
+/// A command that is under way.
+pub(crate) struct Sent {
+    connection: Connection,
+    pending: Pending,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.keeper.abort();
+        if let State::Up(connection) = &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            connection.close("the store was closed");
+        }
+    }
+}
+
+type Work = std::pin::Pin<Box<dyn Future<Output = String> + Send>>;
+
+/// Runs the connection, and makes a new one whenever it ends.
+async fn keep(address: String, login: Login, state: Arc<Mutex<State>>, mut work: Option<Work>) {
+    let set = |new| *state.lock().unwrap_or_else(PoisonError::into_inner) = new;
+    let mut pause = PAUSE_MIN;
+    loop {
+        if let Some(work) = work.take() {
+            let why = work.await;
+            set(State::Down(StoreError::Unreachable { address: address.clone(), why }));
+            pause = PAUSE_MIN;
+        }
+        tokio::time::sleep(jittered(pause)).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+        match connect(&address, &login).await {
+            Ok((connection, new)) => {
+                set(State::Up(connection));
+                work = Some(new);
+            }
+            Err(error) => set(State::Down(error)),
+        }
+    }
+}
+
+/// Between a half and the whole, so that many processes do not come back all at once.
+fn jittered(pause: Duration) -> Duration {
+    use std::hash::{BuildHasher as _, RandomState};
+    let random = RandomState::new().hash_one(0_u8) % 512;
+    pause / 2 + pause * u32::try_from(random).unwrap_or(0) / 1024
+}
+
+async fn connect(address: &str, login: &Login) -> Result<(Connection, Work), StoreError> {
+    let unreachable = |why: String| StoreError::Unreachable { address: address.to_owned(), why };
+    let greeted = async {
+        let mut stream = TcpStream::connect(address).await.map_err(|error| unreachable(error.to_string()))?;
+        stream.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
+        let ahead = greet(&mut stream, address, login).await?;
+        let (connection, work) = Connection::over(stream, ahead);
+        Ok((connection, Box::pin(work) as Work))
+    };
+    let timeout = || unreachable(format!("no connection within {CONNECT_TIME_MAX:?}"));
+    tokio::time::timeout(CONNECT_TIME_MAX, greeted).await.unwrap_or_else(|_| Err(timeout()))
+}
+
+/// Says who we are and which database we want; returns bytes that were read too many, which are none.
+async fn greet<S>(stream: &mut S, address: &str, login: &Login) -> Result<Vec<u8>, StoreError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let unreachable =
+        |error: std::io::Error| StoreError::Unreachable { address: address.to_owned(), why: error.to_string() };
+    let words = greeting(login);
+    stream.write_all(&words.concat()).await.map_err(unreachable)?;
+    let (mut bytes, mut answered) = (Vec::new(), 0);
+    while answered < words.len() {
+        let garbled = |why: String| StoreError::Garbled { address: address.to_owned(), why };
+        match parse(&bytes).map_err(|error| garbled(error.to_string()))? {
+            Some((Reply::Error(text), _)) => {
+                let (meaning, _) = Meaning::of(&text);
+                return Err(StoreError::Refused { address: address.to_owned(), meaning, text });
+            }
+            Some((_, len)) => {
+                bytes.drain(..len);
+                answered += 1;
+            }
+            None if stream.read_buf(&mut bytes).await.map_err(unreachable)? == 0 => {
+                return Err(unreachable(std::io::ErrorKind::UnexpectedEof.into()));
+            }
+            None => {}
+        }
+    }
+    Ok(bytes)
+}
+
+fn greeting(login: &Login) -> Vec<Vec<u8>> {
+    let mut words = Vec::new();
+    if let Some(password) = &login.password {
+        let password = password.as_bytes();
+        words.push(match &login.user {
+            Some(user) => command(&[b"AUTH", user.as_bytes(), password]),
+            None => command(&[b"AUTH", password]),
+        });
+    }
+    if login.database != 0 {
+        words.push(command(&[b"SELECT", login.database.to_string().as_bytes()]));
+    }
+    words
+}

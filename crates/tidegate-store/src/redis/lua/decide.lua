@@ -1,0 +1,125 @@
+-- The core's all_or_nothing.rs: unless every limit of every subject allows, none is charged.
+-- ARGV: now, width, 'h' hit or 'p' peek, cost, '1' to explain, subjects.
+-- Returns now, then for each subject: reason, limit's index, verdict, remaining, reset, rate, blocked until,
+--   and the decisions of all limits, if they were asked for.
+local hit, cost, explain = argument() == 'h', number(), argument() == '1'
+local OK, LIMITED, BLOCKED, COST_ABOVE_LIMIT = 0, 1, 2, 3
+
+local function verdict(e, i)
+  local l = e.limits[i]
+  if cost == 0 then return ALLOW end
+  if cost > l.burst then return NEVER end
+  return e.meter.verdict(e.states[i], l, cost)
+end
+
+local function decision(e, i, v)
+  local m, s, l = e.meter, e.states[i], e.limits[i]
+  local remaining, reset = m.status(s, l)
+  local rate = ''
+  if m.rate then rate = m.rate(s) end
+  return { index = i, verdict = v, remaining = remaining, reset = reset, rate = rate }
+end
+
+local function allows(e)
+  if e.until_at > now then return false end
+  for i = 1, #e.limits do
+    if verdict(e, i) ~= ALLOW then return false end
+  end
+  return true
+end
+
+-- The deciding limit's decision: the gravest verdict, or when all allow the least remaining; ties in order.
+local function weigh(e, verdict_of)
+  local best
+  for i = 1, #e.limits do
+    local d = decision(e, i, verdict_of(e, i))
+    local graver = not best or d.verdict > best.verdict
+    if graver or (d.verdict == ALLOW and best.verdict == ALLOW and d.remaining < best.remaining) then best = d end
+  end
+  best.reason = LIMITED
+  if best.verdict == ALLOW then best.reason = OK end
+  if best.verdict == NEVER then best.reason = COST_ABOVE_LIMIT end
+  return best
+end
+
+local function blocked(e, ruling)
+  if ruling.reason == COST_ABOVE_LIMIT then return ruling end
+  local wait = e.until_at - now
+  ruling.verdict, ruling.remaining = max(ruling.verdict, wait), 0
+  ruling.reset, ruling.reason = max(ruling.reset, wait), BLOCKED
+  return ruling
+end
+
+local function look(e)
+  local ruling = weigh(e, verdict)
+  if e.until_at > now then return blocked(e, ruling) end
+  return ruling
+end
+
+-- Tells the limits that deny, and none but those.
+local function note_denial(e, ruling)
+  if not e.meter.note or ruling.verdict == ALLOW or e.until_at > now then return ruling end
+  for i, l in ipairs(e.limits) do
+    if verdict(e, i) ~= ALLOW then e.meter.note(e.states[i], l, cost) end
+  end
+  local told = decision(e, ruling.index, ruling.verdict)
+  told.reason = ruling.reason
+  return told
+end
+
+-- A denial starts the blocks of the limits that denied; the longest counts.
+local function start_block(e, ruling)
+  if ruling.reason ~= LIMITED then return ruling end
+  local longest = 0
+  for i, l in ipairs(e.limits) do
+    if l.block > longest and verdict(e, i) ~= ALLOW then longest = l.block end
+  end
+  if longest == 0 then return ruling end
+  e.until_at, e.started = later(now, longest), true
+  ruling = blocked(e, ruling)
+  ruling.reason = LIMITED
+  return ruling
+end
+
+local function conclude(e, all_allow)
+  if not hit or cost == 0 then return look(e) end
+  if not all_allow then return start_block(e, note_denial(e, look(e))) end
+  for i = 1, e.meter.shared and 1 or #e.limits do e.meter.charge(e.states[i], e.limits[i], cost) end
+  return weigh(e, function() return ALLOW end)
+end
+
+local function told(v)
+  if v == NEVER then return -2 end
+  return v
+end
+
+local function explained(e, before)
+  local all = {}
+  settle(e)
+  for i = 1, #e.limits do
+    local d = decision(e, i, before[i])
+    all[i] = { told(d.verdict), d.remaining, d.reset, d.rate }
+  end
+  return all
+end
+
+local subjects, all_allow = {}, true
+for place = 1, #KEYS, width do
+  local e = subject(place)
+  load(e)
+  settle(e)
+  all_allow = all_allow and allows(e)
+  subjects[#subjects + 1] = e
+end
+local reply = { now }
+for _, e in ipairs(subjects) do
+  local before = {}
+  for i = 1, explain and #e.limits or 0 do before[i] = verdict(e, i) end
+  local ruling = conclude(e, all_allow)
+  reply[#reply + 1] = {
+    ruling.reason, ruling.index - 1, told(ruling.verdict), ruling.remaining, ruling.reset, ruling.rate, e.until_at,
+    explain and explained(e, before) or {},
+  }
+  if hit then save(e) end
+end
+return reply

@@ -1,0 +1,311 @@
+//! What people and applications do with a limiter whose states live in Redis: count and ask apart, block,
+//! unblock, list, switch. Where the keys are on different shards, see `sharded.rs`.
+
+use super::ask::{int, list, micros, now_argument, subject, subject_len};
+use super::names::{self, GROUPS};
+use super::resp::{Reply, command};
+use super::script::{Purpose, later_names, script};
+use super::{Layout, Question, Redis, StoreError};
+use crate::table::{Listing, Which};
+use tidegate_core::Micros;
+use tidegate_core::all_or_nothing::Analysis;
+
+/// Groups of keys that are listed in one go.
+const GROUPS_AT_ONCE: u32 = 32;
+/// Keys that one step of a scan looks at.
+const SCAN_COUNT: &[u8] = b"1000";
+/// Microseconds in a second.
+const SECOND: u64 = 1_000_000;
+
+impl Redis {
+    /// Counts for a key of buckets at a time of the caller's, `None`: now; whatever its limits say. Returns the
+    /// server's time, and whether it was counted: not when that time is older than what is kept.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn increment(
+        &self,
+        now: Option<Micros>,
+        question: &Question<'_>,
+        count: u32,
+        at: Option<Micros>,
+    ) -> Result<(Micros, bool), StoreError> {
+        let (script, keys, width) = self.scripted(Purpose::Increment, &[*question])?;
+        let reply = self.run(script, &keys, 4 + subject_len(question), |args| {
+            now_argument(args, now);
+            args.number(width);
+            now_argument(args, at);
+            args.number(count.into());
+            subject(args, question);
+        });
+        let reply = reply.await?;
+        let counted = |reply: &[Reply]| Some((micros(reply.first()?)?, int(reply.get(1)?)? == 1));
+        list(&reply).and_then(counted).ok_or_else(|| self.link.garbled("not an answer"))
+    }
+
+    /// Has a key of buckets reached a limit? Blocks it then. Returns the server's time with the answer.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn analyze(
+        &self,
+        now: Option<Micros>,
+        question: &Question<'_>,
+    ) -> Result<(Micros, Analysis), StoreError> {
+        if self.is_sharded() {
+            return self.analyze_sharded(now, question).await;
+        }
+        self.analyze_there(now, question).await
+    }
+
+    pub(super) async fn analyze_there(
+        &self,
+        now: Option<Micros>,
+        question: &Question<'_>,
+    ) -> Result<(Micros, Analysis), StoreError> {
+        let (script, keys, width) = self.scripted(Purpose::Analyze, &[*question])?;
+        let reply = self.run(script, &keys, 2 + subject_len(question), |args| {
+            now_argument(args, now);
+            args.number(width);
+            subject(args, question);
+        });
+        list(&reply.await?).and_then(analysis).ok_or_else(|| self.link.garbled("not an answer"))
+    }
+
+    /// Blocks a key for `span` from now, and says until when.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn block(
+        &self,
+        now: Option<Micros>,
+        question: &Question<'_>,
+        span: Micros,
+    ) -> Result<Micros, StoreError> {
+        let (script, keys, width) = self.scripted(Purpose::Block, &[*question])?;
+        let reply = self.run(script, &keys, 3 + subject_len(question), |args| {
+            now_argument(args, now);
+            args.number(width);
+            args.number(span.get());
+            subject(args, question);
+        });
+        let reply = reply.await?;
+        let times = |reply: &[Reply]| Some((micros(reply.first()?)?, micros(reply.get(1)?)?));
+        let (at, until) = list(&reply).and_then(times).ok_or_else(|| self.link.garbled("not a time"))?;
+        if self.is_sharded() {
+            self.note_block(question, at, until).await?;
+        }
+        Ok(until)
+    }
+
+    /// Forgets a key's history and block; was it blocked?
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn unblock(&self, now: Option<Micros>, question: &Question<'_>) -> Result<bool, StoreError> {
+        let (script, keys, width) = self.scripted(Purpose::Unblock, &[*question])?;
+        let noted = if self.is_sharded() { self.forget_block(question).await? } else { None };
+        let reply = self.run(script, &keys, 2 + subject_len(question), |args| {
+            now_argument(args, now);
+            args.number(width);
+            subject(args, question);
+        });
+        let reply = reply.await?;
+        let was = |reply: &[Reply]| Some((micros(reply.first()?)?, int(reply.get(1)?)? == 1));
+        let (at, was) = list(&reply).and_then(was).ok_or_else(|| self.link.garbled("not an answer"))?;
+        Ok(was || noted.is_some_and(|until| until > at))
+    }
+
+    /// Forgets every blocked key of the question's limiter; how many were there?
+    ///
+    /// # Errors
+    /// When the server does not answer; some may be unblocked then.
+    pub async fn unblock_all(&self, now: Option<Micros>, question: &Question<'_>) -> Result<u64, StoreError> {
+        let (mut unblocked, mut after) = (0, None);
+        loop {
+            let page = self.list(now, question, Which::Blocked, after, usize::MAX).await?;
+            for key in &page.keys {
+                unblocked += u64::from(self.unblock(now, &Question { key, ..*question }).await?);
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(unblocked),
+            }
+        }
+    }
+
+    /// Names of keys of the question's limiter, from `after`, until there are `most`.
+    ///
+    /// # Errors
+    /// When the server does not answer, or its keys are spread over shards that cannot be asked.
+    pub async fn list(
+        &self,
+        now: Option<Micros>,
+        question: &Question<'_>,
+        which: Which,
+        after: Option<u64>,
+        most: usize,
+    ) -> Result<Listing, StoreError> {
+        match (which, question.layout) {
+            (Which::Tracked, _) if self.is_sharded() => {
+                Err(StoreError::Unsupported("tracked keys of a sharded Redis (twemproxy) cannot be listed"))
+            }
+            (Which::Tracked, Layout::Pause { scope }) => self.scan(scope, after, most).await,
+            (Which::Blocked, Layout::Pause { scope }) => self.later(now, &names::blocks(scope), SECOND).await,
+            (Which::Blocked, Layout::Native) if self.is_sharded() => {
+                self.later(now, &names::blocked(question.limiter, 0), 1).await
+            }
+            (_, Layout::Native) => self.list_groups(now, question, which, after, most).await,
+        }
+    }
+
+    async fn list_groups(
+        &self,
+        now: Option<Micros>,
+        question: &Question<'_>,
+        which: Which,
+        after: Option<u64>,
+        most: usize,
+    ) -> Result<Listing, StoreError> {
+        let mut group = after.map_or(0, |after| u32::try_from(after).unwrap_or(GROUPS));
+        let mut keys = Vec::new();
+        while group < GROUPS && keys.len() < most {
+            let groups = group..GROUPS.min(group + GROUPS_AT_ONCE);
+            group = groups.end;
+            let asked = groups.map(|group| self.list_group(now, question, which, group));
+            for found in futures_util::future::try_join_all(asked).await? {
+                keys.extend(found);
+            }
+        }
+        keys.sort_unstable();
+        Ok(Listing { keys, next: (group < GROUPS).then_some(group.into()) })
+    }
+
+    async fn list_group(
+        &self,
+        now: Option<Micros>,
+        question: &Question<'_>,
+        which: Which,
+        group: u32,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        let (index, letter) = match which {
+            Which::Tracked => (names::tracked(question.limiter, group), b"t"),
+            Which::Blocked => (names::blocked(question.limiter, group), b"b"),
+        };
+        let keys = [index.into_bytes()];
+        let script = script(Purpose::List, [question.rules.algorithm()]);
+        let reply = self.run(script, &keys, 4 + subject_len(question), |args| {
+            now_argument(args, now);
+            args.number(1);
+            args.part(letter);
+            args.part(names::prefix(question.limiter, group).as_bytes());
+            subject(args, question);
+        });
+        self.names_after_time(reply.await?)
+    }
+
+    /// Names of a sorted set whose score is later than now.
+    async fn later(&self, now: Option<Micros>, index: &str, unit: u64) -> Result<Listing, StoreError> {
+        let keys = [index.as_bytes().to_vec()];
+        let reply = self.run(later_names(), &keys, 2, |args| {
+            now_argument(args, now);
+            args.number(unit);
+        });
+        let mut keys = self.names_after_time(reply.await?)?;
+        keys.sort_unstable();
+        Ok(Listing { keys, next: None })
+    }
+
+    /// Identifiers that Pause has counts of; steps of a scan until there are `most`.
+    async fn scan(&self, scope: &str, after: Option<u64>, most: usize) -> Result<Listing, StoreError> {
+        let start = [b"i:", scope.as_bytes(), b":|"].concat();
+        let pattern = [glob_escaped(&start).as_slice(), b"*|"].concat();
+        let (mut cursor, mut keys) = (after.unwrap_or(0), Vec::new());
+        loop {
+            let words: [&[u8]; 6] =
+                [b"SCAN", &cursor.to_string().into_bytes(), b"MATCH", &pattern, b"COUNT", SCAN_COUNT];
+            let reply = self.link.call(&words).await?;
+            let (next, found) = scanned(reply).ok_or_else(|| self.link.garbled("not a page of keys"))?;
+            let identifiers =
+                found.into_iter().filter_map(|key| Some(key.strip_prefix(&start[..])?.strip_suffix(b"|")?.to_vec()));
+            keys.extend(identifiers);
+            cursor = next;
+            if cursor == 0 || keys.len() >= most {
+                keys.sort_unstable();
+                keys.dedup();
+                return Ok(Listing { keys, next: (cursor != 0).then_some(cursor) });
+            }
+        }
+    }
+
+    fn names_after_time(&self, reply: Reply) -> Result<Vec<Vec<u8>>, StoreError> {
+        let Reply::List(found) = reply else { return Err(self.link.garbled("not a list")) };
+        let name = |reply| match reply {
+            Reply::Text(name) => Ok(name),
+            _ => Err(self.link.garbled("not a name")),
+        };
+        found.into_iter().skip(1).map(name).collect()
+    }
+
+    /// Sets or clears the flag that disables a limiter for every process.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn set_disabled(&self, limiter: &str, layout: Layout<'_>, disabled: bool) -> Result<(), StoreError> {
+        let flag = names::disabled(limiter, layout);
+        match disabled {
+            true => self.link.call(&[b"SET", flag.as_bytes(), b"1"]).await?,
+            false => self.link.call(&[b"DEL", flag.as_bytes()]).await?,
+        };
+        Ok(())
+    }
+
+    /// Which of these limiters are disabled; one round trip for all.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn disabled(&self, limiters: &[(&str, Layout<'_>)]) -> Result<Vec<bool>, StoreError> {
+        let flags = limiters.iter().map(|(limiter, layout)| names::disabled(limiter, *layout));
+        let sent = flags.map(|flag| self.link.send(|bytes| bytes.extend(command(&[b"GET", flag.as_bytes()]))));
+        let sent: Vec<_> = sent.collect::<Result<_, _>>()?;
+        let mut disabled = Vec::with_capacity(sent.len());
+        for sent in sent {
+            disabled.push(self.link.receive(sent).await? != Reply::Nil);
+        }
+        Ok(disabled)
+    }
+}
+
+fn analysis(reply: &[Reply]) -> Option<(Micros, Analysis)> {
+    let analysis = match reply.get(1..)? {
+        [Reply::Int(0)] => Analysis::Ok,
+        [Reply::Int(1), index, sum, until] => Analysis::Limited {
+            limit_index: u8::try_from(int(index)?).ok()?,
+            sum: u64::try_from(int(sum)?).ok()?,
+            blocked_until: micros(until)?,
+        },
+        [Reply::Int(2), until] => Analysis::Blocked { until: micros(until)? },
+        _ => return None,
+    };
+    Some((micros(reply.first()?)?, analysis))
+}
+
+fn scanned(reply: Reply) -> Option<(u64, Vec<Vec<u8>>)> {
+    let Reply::List(parts) = reply else { return None };
+    let [Reply::Text(cursor), Reply::List(found)] = <[Reply; 2]>::try_from(parts).ok()? else { return None };
+    let name = |reply| if let Reply::Text(name) = reply { Some(name) } else { None };
+    let cursor = std::str::from_utf8(&cursor).ok()?.parse().ok()?;
+    Some((cursor, found.into_iter().map(name).collect::<Option<_>>()?))
+}
+
+/// The text as a pattern that matches nothing else.
+fn glob_escaped(text: &[u8]) -> Vec<u8> {
+    let mut pattern = Vec::with_capacity(text.len());
+    for byte in text {
+        if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\' | b'^' | b'-') {
+            pattern.push(b'\\');
+        }
+        pattern.push(*byte);
+    }
+    pattern
+}

@@ -1,0 +1,145 @@
+//! Where keys are spread over shards (twemproxy): a key's script sees its own key and no other.
+//!
+//! Admission is exact all the same, as it is decided at that key. What lies on another shard follows
+//! one round trip later: the list of blocked names, and in Pause's layout the block itself, which is
+//! asked for together with the decision. Nothing that twemproxy refuses is sent.
+
+use super::ask::{Answers, Asked, now_argument};
+use super::names;
+use super::resp::Reply;
+use super::script::note_block;
+use super::{Layout, Question, Redis, StoreError};
+use crate::table::PartAnswer;
+use futures_util::future::try_join;
+use tidegate_core::all_or_nothing::{Analysis, Intent, Reason};
+use tidegate_core::{Decision, Micros, Verdict};
+
+impl Redis {
+    pub(super) async fn decide_sharded(&self, question: &Question<'_>, asked: &Asked) -> Result<Answers, StoreError> {
+        let questions = [*question];
+        let (noted, (at, mut answers)) =
+            try_join(self.noted_block(question), self.decide_at_length(&questions, asked)).await?;
+        let [answer] = answers.as_mut_slice() else { return Err(self.link.garbled("not one decision")) };
+        let charged = answer.ruling.is_allowed() && asked.intent == Intent::Hit && asked.cost > 0;
+        match noted {
+            Some(until) if until > at => {
+                if charged {
+                    self.refund(question, at, asked.cost).await?;
+                }
+                blocked(answer, at, until);
+            }
+            _ if answer.ruling.reason == Reason::Limited && answer.blocked_until > at => {
+                self.note_block(question, at, answer.blocked_until).await?;
+            }
+            _ => {}
+        }
+        Ok((at, answers))
+    }
+
+    pub(super) async fn analyze_sharded(
+        &self,
+        now: Option<Micros>,
+        question: &Question<'_>,
+    ) -> Result<(Micros, Analysis), StoreError> {
+        let (noted, (at, analysis)) = try_join(self.noted_block(question), self.analyze_there(now, question)).await?;
+        match (noted, analysis) {
+            (Some(until), _) if until > at => Ok((at, Analysis::Blocked { until })),
+            (_, Analysis::Limited { blocked_until, .. }) => {
+                self.note_block(question, at, blocked_until).await?;
+                Ok((at, analysis))
+            }
+            _ => Ok((at, analysis)),
+        }
+    }
+
+    /// Until when the list of Pause's layout says that a key is blocked; the native layout has that in the key.
+    async fn noted_block(&self, question: &Question<'_>) -> Result<Option<Micros>, StoreError> {
+        let Layout::Pause { scope } = question.layout else { return Ok(None) };
+        let reply = self.link.call(&[b"ZSCORE", names::blocks(scope).as_bytes(), question.key]).await?;
+        self.until(&reply)
+    }
+
+    fn until(&self, reply: &Reply) -> Result<Option<Micros>, StoreError> {
+        let Reply::Text(score) = reply else { return Ok(None) };
+        let seconds = std::str::from_utf8(score).ok().and_then(|score| score.parse::<f64>().ok());
+        let seconds = seconds.ok_or_else(|| self.link.garbled("not a score"))?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float's cast saturates")]
+        Ok(Some(Micros::from_secs(seconds as u64)))
+    }
+
+    /// Enters a block that has begun into the list of its limiter.
+    pub(super) async fn note_block(
+        &self,
+        question: &Question<'_>,
+        at: Micros,
+        until: Micros,
+    ) -> Result<(), StoreError> {
+        match question.layout {
+            Layout::Native => {
+                let keys = [names::blocked(question.limiter, 0).into_bytes()];
+                let reply = self.run(note_block(), &keys, 3, |args| {
+                    now_argument(args, Some(at));
+                    args.part(question.key);
+                    args.number(until.get());
+                });
+                reply.await?;
+            }
+            Layout::Pause { scope } => {
+                let list = names::blocks(scope);
+                let (list, now) = (list.as_bytes(), whole_seconds(at));
+                let until = whole_seconds(until);
+                let (purge, add): ([&[u8]; 4], [&[u8]; 4]) = (
+                    [b"ZREMRANGEBYSCORE", list, b"-inf", now.as_bytes()],
+                    [b"ZADD", list, until.as_bytes(), question.key],
+                );
+                try_join(self.link.call(&purge), self.link.call(&add)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a key off the list of blocked names; until when it stood there, where that is what counts.
+    pub(super) async fn forget_block(&self, question: &Question<'_>) -> Result<Option<Micros>, StoreError> {
+        let list = match question.layout {
+            Layout::Native => names::blocked(question.limiter, 0),
+            Layout::Pause { scope } => names::blocks(scope),
+        };
+        let score = self.noted_block(question).await?;
+        self.link.call(&[b"ZREM", list.as_bytes(), question.key]).await?;
+        Ok(score)
+    }
+
+    /// Takes back what was counted for a hit that a block turns out to deny.
+    async fn refund(&self, question: &Question<'_>, at: Micros, cost: u32) -> Result<(), StoreError> {
+        let Layout::Pause { scope } = question.layout else { return Ok(()) };
+        let (key, less) = (names::history(scope, question.key), format!("-{cost}"));
+        let block = whole_seconds(question.rules.grid().block(at));
+        self.link.call(&[b"ZINCRBY", &key, less.as_bytes(), block.as_bytes()]).await?;
+        Ok(())
+    }
+}
+
+fn whole_seconds(time: Micros) -> String {
+    (time.get() / 1_000_000).to_string()
+}
+
+/// The answer while a block lasts that its script did not know of; as the core words it.
+fn blocked(answer: &mut PartAnswer, at: Micros, until: Micros) {
+    answer.blocked_until = until;
+    if answer.ruling.reason == Reason::CostAboveLimit {
+        return;
+    }
+    let left = until.saturating_sub(at);
+    let wait = match answer.ruling.decision.verdict {
+        Verdict::Deny { retry_after: Some(wait) } => wait.max(left),
+        _ => left,
+    };
+    let decision = answer.ruling.decision;
+    answer.ruling.decision = Decision {
+        verdict: Verdict::Deny { retry_after: Some(wait) },
+        remaining: 0,
+        reset_after: decision.reset_after.max(left),
+        ..decision
+    };
+    answer.ruling.reason = Reason::Blocked;
+}

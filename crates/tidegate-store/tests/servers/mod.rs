@@ -1,0 +1,171 @@
+//! Real servers for tests: each on a free port, in a directory of its own, ended by its process id.
+//!
+//! Shared by the tests of several crates through `#[path]`.
+#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "not every test uses all of it")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A server that ends when it is dropped.
+pub struct Server {
+    child: Child,
+    pub port: u16,
+    directory: tempfile::TempDir,
+}
+
+/// How long a server may take to start.
+const START_TIME_MAX: Duration = Duration::from_secs(20);
+
+impl Server {
+    /// A redis-server without persistence, with these arguments added.
+    pub fn redis(arguments: &[&str]) -> Server {
+        Server::redis_like("redis-server", arguments)
+    }
+
+    /// A Valkey, from `TIDEGATE_VALKEY` or from where `scripts/test` puts it.
+    pub fn valkey() -> Server {
+        Server::redis_like(&valkey_path().display().to_string(), &[])
+    }
+
+    fn redis_like(program: &str, arguments: &[&str]) -> Server {
+        start(|port, directory| {
+            let mut command = Command::new(program);
+            command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+            command.args(["--dir", &directory.display().to_string()]).args(arguments);
+            command
+        })
+    }
+
+    /// A twemproxy before these servers; a dead one is not replaced by another.
+    pub fn twemproxy(shards: &[&Server]) -> Server {
+        start(|port, directory| {
+            let shards: String = shards.iter().map(|shard| format!("    - 127.0.0.1:{}:1\n", shard.port)).collect();
+            let config = format!(
+                "pool:\n  listen: 127.0.0.1:{port}\n  hash: fnv1a_64\n  distribution: ketama\n  hash_tag: \"||\"\n  \
+                 redis: true\n  auto_eject_hosts: false\n  timeout: 2000\n  servers:\n{shards}"
+            );
+            let file = directory.join("nutcracker.yml");
+            std::fs::write(&file, config).unwrap();
+            let mut command = Command::new("nutcracker");
+            command.arg("-c").arg(file).arg("-s").arg(free_port().to_string());
+            command
+        })
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a command over a connection of its own and returns what comes back, as text.
+    pub fn command(&self, words: &[&str]) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut bytes = format!("*{}\r\n", words.len());
+        for word in words {
+            bytes += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        // PING's answer marks the end.
+        bytes += "*2\r\n$4\r\nPING\r\n$7\r\nthe-end\r\n";
+        stream.write_all(bytes.as_bytes()).unwrap();
+        let (mut text, mut buffer) = (Vec::new(), [0; 65_536]);
+        while !text.ends_with(b"the-end\r\n") {
+            match stream.read(&mut buffer) {
+                Ok(0) | Err(_) => break,
+                Ok(n) => text.extend(&buffer[..n]),
+            }
+        }
+        String::from_utf8_lossy(&text).replace("$7\r\nthe-end\r\n", "")
+    }
+
+    /// Sends a signal to it: `STOP`, `CONT`, `KILL`.
+    pub fn signal(&self, name: &str) {
+        let done = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(done.unwrap().success());
+    }
+
+    /// Every key that has no expiry.
+    pub fn keys_without_expiry(&self) -> Vec<String> {
+        let script = "local found, cursor = {}, '0' repeat local page = redis.call('SCAN', cursor, 'COUNT', 1000) \
+                      cursor = page[1] for _, key in ipairs(page[2]) do if redis.call('PTTL', key) == -1 then \
+                      found[#found + 1] = key end end until cursor == '0' return found";
+        let reply = self.command(&["EVAL", script, "0"]);
+        reply.lines().filter(|line| !line.starts_with(['*', '$'])).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn valkey_path() -> PathBuf {
+    match std::env::var_os("TIDEGATE_VALKEY") {
+        Some(path) => path.into(),
+        None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/valkey-server"),
+    }
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Starts a server on a free port; again on another if somebody took it in between.
+fn start(command: impl Fn(u16, &std::path::Path) -> Command) -> Server {
+    for _ in 0..5 {
+        let port = free_port();
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = command(port, directory.path());
+        let log = std::fs::File::create(directory.path().join("log")).unwrap();
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; see scripts/test"));
+        let mut server = Server { child, port, directory };
+        if server.listens() {
+            return server;
+        }
+    }
+    panic!("no server came up on five free ports");
+}
+
+impl Server {
+    /// True once the child itself listens; false when it has ended.
+    fn listens(&mut self) -> bool {
+        let since = Instant::now();
+        while since.elapsed() < START_TIME_MAX {
+            if self.child.try_wait().unwrap().is_some() {
+                return false;
+            }
+            if owns(self.child.id(), self.port) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+        panic!("a server did not start: {log}");
+    }
+}
+
+/// Does a process hold the socket that listens on this port?
+fn owns(pid: u32, port: u16) -> bool {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let inode = tables.iter().flat_map(|table| table.lines()).find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let listens = words.get(1)?.ends_with(&format!(":{port:04X}")) && *words.get(3)? == "0A";
+        listens.then(|| (*words.get(9).unwrap()).to_owned())
+    });
+    let Some(inode) = inode else { return false };
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files
+        .filter_map(|file| std::fs::read_link(file.path()).ok())
+        .any(|link| link.to_string_lossy() == format!("socket:[{inode}]"))
+}
