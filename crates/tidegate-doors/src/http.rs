@@ -12,6 +12,7 @@ pub mod bounds;
 mod connections;
 mod dispatch;
 mod door;
+mod feed;
 mod fields;
 mod hit;
 mod json;
@@ -25,6 +26,8 @@ mod query;
 mod reply;
 mod routes;
 mod server;
+mod streams;
+mod time_sync;
 mod watchdog;
 
 pub use server::{DEFAULT_ADDRESS, HttpSettings, WhoMayChange, serve};

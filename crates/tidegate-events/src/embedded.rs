@@ -111,10 +111,10 @@ impl Embedded {
     }
 
     fn unavailable(&self) -> SubmitError {
-        SubmitError::Unavailable(match &self.state().failed {
-            Some(cause) => format!("the journal cannot be written: {cause}"),
-            None => "the stream is closing".to_owned(),
-        })
+        match self.state().failed.clone() {
+            Some(cause) => SubmitError::Unavailable { what: "the journal cannot be written", cause },
+            None => SubmitError::Unavailable { what: "the stream is closing", cause: String::new() },
+        }
     }
 
     /// The snapshot now: its clock value, which may not be durable yet, and its JSON.

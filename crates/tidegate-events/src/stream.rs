@@ -38,7 +38,12 @@ pub enum SubmitError {
     /// The text is none: a sentence with the bound and the remedy.
     Event(String),
     /// The stream cannot take events now. Whether this one was taken is not known.
-    Unavailable(String),
+    Unavailable {
+        /// For clients.
+        what: &'static str,
+        /// For people who look after the server; may be empty.
+        cause: String,
+    },
 }
 
 impl std::error::Error for SubmitError {}
@@ -47,7 +52,8 @@ impl fmt::Display for SubmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SubmitError::Event(message) => f.write_str(message),
-            SubmitError::Unavailable(cause) => write!(f, "{cause}; try again"),
+            SubmitError::Unavailable { what, cause } if cause.is_empty() => write!(f, "{what}; try again"),
+            SubmitError::Unavailable { what, cause } => write!(f, "{what}: {cause}"),
         }
     }
 }

@@ -75,6 +75,7 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
         ("[store] path", running.store.path != new.store.path),
         ("[store] snapshot_every", running.store.snapshot_every != new.store.snapshot_every),
         ("[doors] http", running.doors.http != new.doors.http),
+        ("[[stream]]", running.streams != new.streams),
         ("[doors] udp", running.doors.udp != new.doors.udp),
     ];
     changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()

@@ -7,6 +7,7 @@
 use super::dispatch::dispatch;
 use super::door::Door;
 use super::watchdog::Watched;
+use http_body_util::Either;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -107,7 +108,10 @@ pub(crate) async fn run(http: http1::Builder, connection: Arc<Connection>, strea
         async move {
             connection.enter(Phase::Busy);
             let reply = dispatch(&connection, request).await;
-            connection.enter(Phase::Idle);
+            // A feed says itself when it has ended.
+            if let Either::Left(_) = reply.body() {
+                connection.enter(Phase::Idle);
+            }
             Ok::<_, Infallible>(reply)
         }
     });

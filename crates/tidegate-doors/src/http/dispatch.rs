@@ -8,14 +8,16 @@ use super::limiters::Switch;
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, find};
-use super::{admin, allowed, body, hit, keys, limiters, metrics, openapi};
+use super::{admin, allowed, body, hit, keys, limiters, metrics, openapi, streams, time_sync};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use tidegate_events::Mode;
 
 /// Answers one request and notes it.
-pub(crate) async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Reply {
+pub(crate) async fn dispatch(connection: &Arc<Connection>, request: Request<Incoming>) -> Reply {
     let door = &*connection.door;
     let started = door.gate.now();
     let (parts, body) = request.into_parts();
@@ -26,12 +28,17 @@ pub(crate) async fn dispatch(connection: &Connection, request: Request<Incoming>
     reply
 }
 
-async fn route(connection: &Connection, parts: &Parts, found: &Found<'_>, body: Incoming) -> Result<Reply, Problem> {
+async fn route(
+    connection: &Arc<Connection>,
+    parts: &Parts,
+    found: &Found<'_>,
+    body: Incoming,
+) -> Result<Reply, Problem> {
     check_head(parts)?;
     let Found::Route { index, limiter, key } = *found else {
         return Err(nowhere(parts, found));
     };
-    if ROUTES[index].template.starts_with("/v1/") {
+    if ROUTES[index].template.starts_with("/v1/") || ROUTES[index].method == "POST" {
         admin::check_origin(&parts.headers)?;
     }
     let door = &*connection.door;
@@ -53,6 +60,12 @@ async fn route(connection: &Connection, parts: &Parts, found: &Found<'_>, body: 
             keys::block(door, limiter, key, &body.await?)
         }
         Action::Unblock => may_change().and_then(|()| keys::unblock(door, limiter, key)),
+        Action::Stream => streams::get(door, limiter).await,
+        Action::Submit => streams::submit(door, streams::named(door, limiter)?, &body.await?).await,
+        Action::Feed => streams::feed(connection, limiter, query, &parts.headers).await,
+        Action::OnlyOnce => streams::submit(door, streams::first_of(door, Mode::OnlyOnce)?, &body.await?).await,
+        Action::StrictlyOnce => streams::submit(door, streams::first_of(door, Mode::StrictlyOnce)?, &body.await?).await,
+        Action::TimeSync => Ok(time_sync::answer(connection)),
         Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
         Action::Readyz => readyz(door),
         Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", metrics::text(door))),

@@ -2,8 +2,10 @@
 
 use super::metrics::Metrics;
 use super::server::HttpSettings;
+use super::time_sync::TimeTopic;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use tidegate::Gate;
+use tokio::sync::watch;
 
 pub(crate) struct Door {
     pub(crate) gate: Gate,
@@ -11,12 +13,24 @@ pub(crate) struct Door {
     pub(crate) metrics: Metrics,
     /// True once the door was told to stop.
     pub(crate) draining: AtomicBool,
+    /// Turns true with it, for those who wait.
+    pub(crate) closing: watch::Sender<bool>,
+    /// Who listens to the time.
+    pub(crate) time: TimeTopic,
     /// Counts up with every round of the watchdog.
     pub(crate) tick: AtomicU64,
 }
 
 impl Door {
     pub(crate) fn new(gate: Gate, settings: HttpSettings) -> Door {
-        Door { gate, settings, metrics: Metrics::default(), draining: AtomicBool::new(false), tick: AtomicU64::new(0) }
+        Door {
+            gate,
+            settings,
+            metrics: Metrics::default(),
+            draining: AtomicBool::new(false),
+            closing: watch::Sender::new(false),
+            time: TimeTopic::default(),
+            tick: AtomicU64::new(0),
+        }
     }
 }

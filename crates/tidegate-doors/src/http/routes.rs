@@ -17,6 +17,12 @@ pub(crate) enum Action {
     Key,
     Block,
     Unblock,
+    Stream,
+    Submit,
+    Feed,
+    OnlyOnce,
+    StrictlyOnce,
+    TimeSync,
     Livez,
     Readyz,
     Metrics,
@@ -24,7 +30,7 @@ pub(crate) enum Action {
     Index,
 }
 
-/// A method and a path; `{limiter}` and `{key}` stand for one segment each.
+/// A method and a path; `{limiter}` (or `{stream}`) and `{key}` stand for one segment each.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) method: &'static str,
@@ -37,7 +43,7 @@ const fn route(method: &'static str, template: &'static str, action: Action, doe
     Route { method, template, action, does }
 }
 
-pub(crate) const ROUTE_COUNT: usize = 16;
+pub(crate) const ROUTE_COUNT: usize = 22;
 
 /// The most asked first.
 #[rustfmt::skip]
@@ -53,6 +59,12 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("GET",    "/v1/limiters/{limiter}/keys/{key}", Action::Key, "peek, with an explanation"),
     route("PUT",    "/v1/limiters/{limiter}/keys/{key}/block", Action::Block, "block: {\"for\":\"10m\"}"),
     route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Action::Unblock, "unblock"),
+    route("POST",   "/v1/streams/{stream}/events", Action::Submit, "an event, as raw text"),
+    route("GET",    "/v1/streams/{stream}", Action::Stream, "the events that incubate, at a clock value"),
+    route("GET",    "/v1/streams/{stream}/feed", Action::Feed, "its messages as server-sent events"),
+    route("POST",   "/only-once-event", Action::OnlyOnce, "an event for the first stream of that mode"),
+    route("POST",   "/strictly-once-event", Action::StrictlyOnce, "an event for the first stream of that mode"),
+    route("POST",   "/time-sync", Action::TimeSync, "20 times on /topic/time, 50 ms apart"),
     route("GET",    "/livez", Action::Livez, "the process lives"),
     route("GET",    "/readyz", Action::Readyz, "it takes requests"),
     route("GET",    "/metrics", Action::Metrics, "Prometheus"),
@@ -60,7 +72,7 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("GET",    "/", Action::Index, "this page"),
 ];
 
-/// What a method and a path lead to. `limiter` and `key` are still percent-encoded.
+/// What a method and a path lead to. `limiter` (or the stream) and `key` are still percent-encoded.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Found<'p> {
     Route {
@@ -100,7 +112,7 @@ fn matches<'p>(template: &str, path: &'p str) -> Option<[&'p str; 2]> {
     for expected in template.split('/') {
         let piece = pieces.next()?;
         match expected {
-            "{limiter}" => found[0] = piece,
+            "{limiter}" | "{stream}" => found[0] = piece,
             "{key}" => found[1] = piece,
             _ if expected == piece => {}
             _ => return None,

@@ -11,3 +11,4 @@ mod limiters;
 mod operate;
 mod refusals;
 mod server;
+mod streams;
