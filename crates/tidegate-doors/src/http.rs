@@ -27,7 +27,6 @@ mod reply;
 mod routes;
 mod server;
 mod streams;
-mod time_sync;
 mod watchdog;
 
 pub use server::{DEFAULT_ADDRESS, HttpSettings, WhoMayChange, serve};

@@ -4,7 +4,7 @@ use super::feed::Feed;
 use super::keys::push_key;
 use super::problem::Problem;
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
 use tidegate::headers::{push_answer_members, push_policy, push_problem_members, push_rate_limit, retry_after_s};
@@ -32,6 +32,14 @@ pub(crate) fn created_reply(body: String) -> Reply {
 /// JSON that is shared already.
 pub(crate) fn shared_json_reply(body: Bytes) -> Reply {
     reply(StatusCode::OK, JSON, body)
+}
+
+/// 101: what follows is another protocol.
+pub(crate) fn switching_reply(fields: HeaderMap) -> Reply {
+    let mut reply = Response::new(Either::Left(Full::default()));
+    *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *reply.headers_mut() = fields;
+    reply
 }
 
 /// Server-sent events.

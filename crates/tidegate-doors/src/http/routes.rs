@@ -23,6 +23,7 @@ pub(crate) enum Action {
     OnlyOnce,
     StrictlyOnce,
     TimeSync,
+    WebSocket,
     Livez,
     Readyz,
     Metrics,
@@ -43,7 +44,7 @@ const fn route(method: &'static str, template: &'static str, action: Action, doe
     Route { method, template, action, does }
 }
 
-pub(crate) const ROUTE_COUNT: usize = 22;
+pub(crate) const ROUTE_COUNT: usize = 23;
 
 /// The most asked first.
 #[rustfmt::skip]
@@ -65,6 +66,7 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("POST",   "/only-once-event", Action::OnlyOnce, "an event for the first stream of that mode"),
     route("POST",   "/strictly-once-event", Action::StrictlyOnce, "an event for the first stream of that mode"),
     route("POST",   "/time-sync", Action::TimeSync, "20 times on /topic/time, 50 ms apart"),
+    route("GET",    "/ws", Action::WebSocket, "STOMP 1.2 over WebSocket: /topic/STREAM, /app/STREAM, /topic/time"),
     route("GET",    "/livez", Action::Livez, "the process lives"),
     route("GET",    "/readyz", Action::Readyz, "it takes requests"),
     route("GET",    "/metrics", Action::Metrics, "Prometheus"),

@@ -7,8 +7,10 @@ use super::json::shorten;
 use super::percent::{Plus, decode};
 use super::problem::Problem;
 use super::query;
-use super::reply::{Reply, created_reply, feed_reply, shared_json_reply};
+use super::reply::{Reply, created_reply, feed_reply, json_reply, shared_json_reply, switching_reply};
+use crate::stomp::{handshake, time};
 use http::HeaderMap;
+use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
 use tidegate::Micros;
 use tidegate_events::{Mode, Outcome, Stream, SubmitError};
@@ -93,6 +95,23 @@ pub(crate) async fn feed(
         from = Some(clock_value("from_clock", &value)?);
     }
     Ok(feed_reply(Feed::new(Arc::clone(connection), stream.subscribe(from).await)))
+}
+
+pub(crate) fn time_sync(door: &Door) -> Reply {
+    door.time.begin();
+    json_reply(format!("{{\"frames\":{},\"apart_ms\":{}}}", time::FRAMES, time::APART.as_millis()))
+}
+
+/// `/ws`: answers 101, and leaves the rest to the connection.
+pub(crate) fn websocket(
+    connection: &Connection,
+    headers: &HeaderMap,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Reply, Problem> {
+    let fields = handshake::accept(headers).map_err(|detail| Problem::new(426, "not_a_websocket", detail))?;
+    let upgrade = upgrade.ok_or_else(|| Problem::new(426, "not_a_websocket", "this connection cannot be upgraded"))?;
+    connection.go_over_to(upgrade);
+    Ok(switching_reply(fields))
 }
 
 fn clock_value(field: &'static str, bytes: &[u8]) -> Result<u64, Problem> {
