@@ -21,6 +21,7 @@ pub mod sliding_log;
 pub mod sliding_window;
 mod state;
 pub mod text;
+pub mod timeline;
 pub mod token_bucket;
 pub mod turnstile;
 

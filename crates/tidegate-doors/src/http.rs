@@ -13,6 +13,7 @@ pub mod bounds;
 mod connections;
 mod dispatch;
 mod door;
+mod feed;
 mod fields;
 mod hit;
 mod json;
@@ -26,6 +27,7 @@ mod query;
 mod reply;
 mod routes;
 mod server;
+mod streams;
 mod watchdog;
 
 pub use server::{DEFAULT_ADDRESS, HttpSettings, WhoMayChange, serve};

@@ -3,4 +3,5 @@
 //! Sockets and tasks live here. No door decides anything, and none knows how the engine counts.
 
 pub mod http;
+mod stomp;
 pub mod udp;

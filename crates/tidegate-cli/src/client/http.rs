@@ -1,9 +1,10 @@
 //! One request to a server, and what may come of it.
 
 use serde::Deserialize;
-use std::io::ErrorKind;
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::time::Duration;
-use ureq::http::{Method, Request};
+use ureq::Body;
+use ureq::http::{Method, Request, Response};
 
 /// A server.
 pub(super) struct Server {
@@ -65,6 +66,41 @@ impl Server {
         self.send(Method::PUT, path, Some(body))
     }
 
+    /// Sends a text as it stands, and takes any answer that is a tidegate server's.
+    pub(super) fn post_text(&self, path: &str, text: String) -> Result<Reply, Failure> {
+        let request = Request::post(format!("{}{path}", self.base)).header("content-type", "text/plain").body(text);
+        let sent = request.map_err(ureq::Error::from).and_then(|request| self.agent.run(request));
+        let (status, body) = self.received(sent)?;
+        if matches!(status, 201 | 409 | 507) { Ok(Reply { status, body }) } else { Err(self.refused(status, body)) }
+    }
+
+    /// Opens an answer that goes on without an end.
+    pub(super) fn open(&self, path: &str) -> Result<impl BufRead + use<>, Failure> {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(TIMEOUT))
+            .timeout_recv_response(Some(TIMEOUT))
+            .max_redirects(0)
+            .proxy(None)
+            .build()
+            .into();
+        let sent = agent.get(format!("{}{path}", self.base)).call();
+        match sent {
+            Ok(response) if response.status() == 200 => Ok(BufReader::new(response.into_body().into_reader())),
+            other => {
+                let (status, body) = self.received(other)?;
+                Err(self.refused(status, body))
+            }
+        }
+    }
+
+    fn received(&self, sent: Result<Response<Body>, ureq::Error>) -> Result<(u16, String), Failure> {
+        let mut response = sent.map_err(|error| self.unreachable(&error))?;
+        let status = response.status().as_u16();
+        let body = response.body_mut().with_config().limit(BODY_MAX).read_to_string();
+        body.map(|body| (status, body)).map_err(|error| self.unreachable(&error))
+    }
+
     /// Sends, and takes 200 and 429 for answers; anything else is a failure with the server's words.
     fn send(&self, method: Method, path: &str, body: Option<String>) -> Result<Reply, Failure> {
         let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
@@ -75,10 +111,7 @@ impl Server {
             }
             None => request.body(()).map_err(ureq::Error::from).and_then(|request| self.agent.run(request)),
         };
-        let mut response = sent.map_err(|error| self.unreachable(&error))?;
-        let status = response.status().as_u16();
-        let body = response.body_mut().with_config().limit(BODY_MAX).read_to_string();
-        let body = body.map_err(|error| self.unreachable(&error))?;
+        let (status, body) = self.received(sent)?;
         if matches!(status, 200 | 429) {
             return Ok(Reply { status, body });
         }

@@ -4,6 +4,7 @@ mod asking;
 mod http;
 mod percent;
 mod show;
+mod streams;
 
 use crate::exit;
 use http::{Failure, Server};
@@ -37,6 +38,10 @@ pub(crate) enum Command {
     Enable(Of),
     /// Let everything through a limiter, and count nothing
     Disable(Of),
+    /// Submit an event to a stream: exit 0 submitted, 1 conflict or full
+    Submit(Submit),
+    /// Show a stream's messages as they come
+    Watch(Watch),
 }
 
 /// Which server, and how to answer.
@@ -103,6 +108,29 @@ pub(crate) struct Block {
     span: String,
 }
 
+/// An event for a stream.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Submit {
+    /// The stream's name
+    stream: String,
+    /// The event: 1 to 1024 bytes of text
+    event: String,
+    #[command(flatten)]
+    to: To,
+}
+
+/// A stream to look at.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Watch {
+    /// The stream's name
+    stream: String,
+    /// Go on after this clock value instead of beginning with a snapshot
+    #[arg(long, value_name = "CLOCK")]
+    from: Option<u64>,
+    #[command(flatten)]
+    to: To,
+}
+
 /// Asks, prints the answer and gives the exit code.
 pub(crate) fn run(command: &Command) -> ExitCode {
     let answered = match command {
@@ -118,6 +146,8 @@ pub(crate) fn run(command: &Command) -> ExitCode {
         Command::UnblockAll(of) => asking::unblock_all(of),
         Command::Enable(of) => asking::switch(of, "enable"),
         Command::Disable(of) => asking::switch(of, "disable"),
+        Command::Submit(submit) => streams::submit(submit),
+        Command::Watch(watch) => streams::watch(watch),
     };
     match answered {
         Ok(code) => code,
@@ -142,6 +172,8 @@ impl Command {
             Command::Enable(of) | Command::Disable(of) => &of.to,
             Command::Block(block) => &block.of.to,
             Command::Unblock(of) => &of.to,
+            Command::Submit(submit) => &submit.to,
+            Command::Watch(watch) => &watch.to,
         }
     }
 }

@@ -13,6 +13,7 @@ mod section;
 mod size;
 mod source;
 mod store;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -31,6 +32,7 @@ use std::io::Read as _;
 use std::path::Path;
 use tidegate::{EMPTY_TABLE_BYTES, Policy};
 use tidegate_doors::udp::Routing;
+use tidegate_events::StreamSpec;
 use tree::{Entry, Table, Value};
 
 /// What a file says.
@@ -42,12 +44,13 @@ pub(crate) struct Config {
     pub(crate) udp: Routing,
     /// The transparent proxy, if the file has one.
     pub(crate) proxy: Option<Proxy>,
+    pub(crate) streams: Vec<StreamSpec>,
 }
 
 /// Largest file that is read, in bytes: a thousand limiters fit many times.
 const FILE_MAX: u64 = 4 << 20;
 
-const KNOWN: Known = Known { here: &["store", "doors", "limiter", "udp", "proxy"], later: &["stream", "admin"] };
+const KNOWN: Known = Known { here: &["store", "doors", "limiter", "udp", "stream", "proxy"], later: &["admin"] };
 
 /// Reads a file, with the environment's settings over it.
 ///
@@ -125,6 +128,7 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
                 }
             }
             "limiter" => config.policy = limiter::read(&entry.node, sources, problems),
+            "stream" => config.streams = stream::read(&entry.node, problems),
             // Below, when all limiters are known.
             "udp" => {}
             other => problems.push(Problem { place: Some(entry.name_place), message: stranger(other) }),

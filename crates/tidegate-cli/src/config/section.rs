@@ -120,6 +120,22 @@ impl<'a> Section<'a> {
         number
     }
 
+    /// A whole number within `range`.
+    pub(crate) fn whole(&mut self, name: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
+        let node = self.node(name)?;
+        let remedy = format!("write {name} = {}", range.start());
+        let Value::Number(text) = &node.value else {
+            self.wrong_kind(node, name, "a whole number", &format!("{name} = {}", range.start()));
+            return None;
+        };
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        if number.is_none() {
+            let bounds = format!("{text} is not a whole number from {} to {}", range.start(), range.end());
+            self.refuse(node.place, name, &format!("{bounds}; {remedy} or more"));
+        }
+        number
+    }
+
     /// An array of strings. Elements of another kind are reported and left out.
     pub(crate) fn texts(&mut self, name: &str, example: &str) -> Option<Vec<Text<'a>>> {
         let node = self.node(name)?;

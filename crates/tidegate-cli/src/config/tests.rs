@@ -3,6 +3,7 @@
 use super::{Config, parse};
 use std::path::Path;
 use std::time::Duration;
+use tidegate_events::{Mode, Overdue, StreamRules, StreamSpec};
 
 fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -38,6 +39,18 @@ fn an_empty_file_is_valid() {
     assert_eq!(config.doors.http.unwrap().to_string(), "127.0.0.1:7400");
     assert_eq!(config.doors.udp.unwrap().to_string(), "127.0.0.1:7401");
     assert_eq!(config.store.max_memory, 256 << 20);
+}
+
+#[test]
+fn every_setting_of_a_stream_is_read() {
+    let text = "[[stream]]\nname = \"orders\"\nmode = \"strictly-once\"\nduration = \"3s\"\nmax_events = 5\nsnapshot_every = \"1m\"\noverdue = \"invalidate\"\n[[stream]]\nname = \"b\"\nmode = \"only-once\"\nduration = \"2s\"";
+    let streams = read(text, &[]).unwrap().streams;
+    let mut orders = StreamSpec::new("orders", Mode::StrictlyOnce);
+    orders.rules = StreamRules { duration_ms: 3_000, max_events: 5, snapshot_every_ms: 60_000, ..orders.rules };
+    orders.overdue = Overdue::Invalidate;
+    let mut other = StreamSpec::new("b", Mode::OnlyOnce);
+    (other.rules.duration_ms, other.rules.snapshot_every_ms) = (2_000, 2_000);
+    assert_eq!(streams, [orders, other]);
 }
 
 #[test]
@@ -197,7 +210,29 @@ fn store_and_doors_are_checked() {
         ("[doors]\n", "1:2: [doors]: it names no door"),
         ("[proxy]\nlisten = \"x\"", "1:2: [proxy] is not in this version; leave it out"),
         ("[admin]\n", "[admin] is not in this version"),
-        ("[[stream]]\nname = \"orders\"", "[stream] is not in this version"),
+        ("stream = 1", "1:10: stream: it must be an array of tables; write [[stream]]"),
+        ("[[stream]]\nname = \"orders\"", "1:1: stream \"orders\": it has no mode; add mode = \"strictly-once\""),
+        ("[[stream]]\nmode = \"once\"", "2:8: stream 1 mode: \"once\" is no mode; use \"only-once\" or"),
+        (
+            "[[stream]]\nname = \"time\"\nmode = \"only-once\"",
+            "2:8: stream \"time\" name: \"time\" has a meaning of its own",
+        ),
+        (
+            "[[stream]]\nname = \"a\"\nmode = \"only-once\"\nmax_events = 0",
+            "4:14: stream \"a\" max_events: 0 is not a whole number from 1 to 10000000; write max_events = 1 or more",
+        ),
+        (
+            "[[stream]]\nname = \"a\"\nmode = \"only-once\"\nduration = \"0s\"",
+            "4:12: stream \"a\" duration: 0s is outside 1ms to 366d",
+        ),
+        (
+            "[[stream]]\nname = \"a\"\nmode = \"only-once\"\noverdue = \"drop\"",
+            "4:11: stream \"a\" overdue: \"drop\" is unknown; use \"publish\" or \"invalidate\"",
+        ),
+        (
+            "[[stream]]\nname = \"a\"\nmode = \"only-once\"\n[[stream]]\nname = \"a\"\nmode = \"only-once\"",
+            "5:8: stream \"a\" name: \"a\" is taken by a stream above",
+        ),
         ("colour = 1", "1:1: unknown setting \"colour\"; the settings here are: store, doors, limiter, udp"),
     ] {
         check_parts(text, &[parts]);

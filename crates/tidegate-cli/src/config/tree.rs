@@ -15,7 +15,7 @@ pub(crate) struct Node {
     pub(crate) value: Value,
 }
 
-/// A TOML value. Numbers keep their text: what is a whole number is the setting's business.
+/// A TOML value. Numbers keep their text, as they were written.
 #[derive(Debug)]
 pub(crate) enum Value {
     Text(String),

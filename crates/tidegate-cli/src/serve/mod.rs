@@ -24,6 +24,7 @@ use std::time::Duration;
 use tidegate::{Clock, Gate, Settings};
 use tidegate_doors::http::{self, HttpSettings};
 use tidegate_doors::udp::{self, Counters, Desk, Sockets};
+use tidegate_events::{Now, Opening, Streams};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -79,6 +80,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     };
     let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
     let gate = open(&config).await?;
+    let streams = Arc::new(open_streams(&config, &gate)?);
     let desk = Desk::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
     let desk = Arc::new(desk);
     let (stop, stopped) = watch::channel(false);
@@ -88,7 +90,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     banner::print(&listening, file.map(PathBuf::as_path), &config);
     let counters = sockets.as_ref().map(|sockets| Arc::new(Counters::new(sockets)));
     if let Some((listener, address)) = listener {
-        let settings = HttpSettings { udp: counters.clone(), ..http_settings() };
+        let settings = HttpSettings { udp: counters.clone(), streams: Arc::clone(&streams), ..http_settings() };
         tasks.spawn(http_door(listener, address, gate.clone(), settings, stopped.clone()));
     }
     if let Some((sockets, counters)) = sockets.zip(counters) {
@@ -122,7 +124,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     notify::tell("STOPPING=1");
     let _ = stop.send(true);
     let end = tokio::select! {
-        end = wind_up(tasks, gate, &config) => end,
+        end = wind_up(tasks, gate, streams, &config) => end,
         () = signals.second_stop() => std::process::exit(signals::ENDED_AT_ONCE),
     };
     outcome.and(end)
@@ -134,6 +136,18 @@ async fn open(config: &Config) -> Result<Gate, String> {
     }
     let settings = Settings { max_memory: config.store.max_memory, path: config.store.path.clone() };
     Gate::open(config.policy.clone(), &settings, Clock::process()).map_err(|error| format!("error: {error}"))
+}
+
+/// The streams, each from its journal; the clock starts after all that is in them.
+fn open_streams(config: &Config, gate: &Gate) -> Result<Streams, String> {
+    let folder = config.store.path.as_ref().map(|path| path.join("streams"));
+    let opening =
+        Opening::read(config.streams.clone(), folder.as_deref()).map_err(|error| format!("error: streams: {error}"))?;
+    opening.notes().for_each(|note| warn!("{note}"));
+    gate.clock().not_before(opening.horizon());
+    let gate = gate.clone();
+    let now: Now = Arc::new(move || gate.now());
+    opening.start(&now).map_err(|error| format!("error: streams: no thread can be started: {error}; start again"))
 }
 
 async fn http_door(
@@ -182,11 +196,20 @@ fn unexpected(ended: Result<Result<(), String>, tokio::task::JoinError>) -> Stri
 }
 
 /// Lets requests under way end, then saves.
-async fn wind_up(mut tasks: JoinSet<Result<(), String>>, gate: Gate, config: &Config) -> Result<(), String> {
+async fn wind_up(
+    mut tasks: JoinSet<Result<(), String>>,
+    gate: Gate,
+    streams: Arc<Streams>,
+    config: &Config,
+) -> Result<(), String> {
     while let Some(ended) = tasks.join_next().await {
         if !matches!(ended, Ok(Ok(()))) {
             error!("{}", unexpected(ended));
         }
+    }
+    // What streams still have to commit.
+    if let Err(error) = tokio::task::spawn_blocking(move || streams.stop()).await {
+        error!("the streams did not stop in order: {error}");
     }
     let Some(path) = &config.store.path else {
         info!("stopped");

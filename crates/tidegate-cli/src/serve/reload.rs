@@ -80,6 +80,7 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
         ("[store] kind, url, on_failure, local_share, deadline or required", running.store.redis != new.store.redis),
         ("[store] snapshot_every", running.store.snapshot_every != new.store.snapshot_every),
         ("[doors] http", running.doors.http != new.doors.http),
+        ("[[stream]]", running.streams != new.streams),
         ("[doors] udp", running.doors.udp != new.doors.udp),
         ("[proxy] as a whole", running.proxy.is_some() != new.proxy.is_some()),
     ];

@@ -102,6 +102,11 @@ pub(super) enum Ask<'a> {
     },
     /// A datagram to the UDP door.
     Udp(Cow<'a, str>),
+    /// A stream's time, and an event for it.
+    Stream {
+        name: Cow<'a, str>,
+        submit: Option<Cow<'a, str>>,
+    },
 }
 
 /// Whom a decision concerns.
@@ -128,9 +133,12 @@ pub(super) fn read(line: &str) -> Result<Line<'_>, String> {
 
 impl<'a> Fields<'a> {
     fn ask(&self) -> Result<Ask<'a>, String> {
-        self.refuse_later()?;
+        self.refuse_of_streams()?;
         if let Some(raw) = self.udp {
             return self.datagram(raw);
+        }
+        if let Some(raw) = self.stream {
+            return self.event(raw);
         }
         let op = self.op.map(|raw| string("op", raw)).transpose()?;
         match op.as_deref() {
@@ -142,7 +150,20 @@ impl<'a> Fields<'a> {
     }
 
     fn datagram(&self, raw: &'a RawValue) -> Result<Ask<'a>, String> {
-        let others = [
+        self.refuse_requests("a line with udp has at and udp only")?;
+        refuse("stream", self.stream, "a line with udp has at and udp only")?;
+        string("udp", raw).map(Ask::Udp)
+    }
+
+    fn event(&self, raw: &'a RawValue) -> Result<Ask<'a>, String> {
+        self.refuse_requests("a line with stream has at, stream and submit only")?;
+        let submit = self.submit.map(|raw| string("submit", raw)).transpose()?;
+        Ok(Ask::Stream { name: string("stream", raw)?, submit })
+    }
+
+    /// Fields of requests to limiters.
+    fn refuse_requests(&self, why: &str) -> Result<(), String> {
+        let fields = [
             ("op", self.op),
             ("limiter", self.limiter),
             ("key", self.key),
@@ -153,8 +174,7 @@ impl<'a> Fields<'a> {
             ("count", self.count),
             ("timestamp", self.timestamp),
         ];
-        others.into_iter().try_for_each(|(name, raw)| refuse(name, raw, "a line with udp has at and udp only"))?;
-        string("udp", raw).map(Ask::Udp)
+        fields.into_iter().try_for_each(|(name, raw)| refuse(name, raw, why))
     }
 
     fn decide(&self, intent: Intent, op: Option<&'static str>) -> Result<Ask<'a>, String> {
@@ -219,9 +239,11 @@ impl<'a> Fields<'a> {
         time.map(Some).map_err(|error| format!("timestamp: {} {error}", shown(raw.get())))
     }
 
-    fn refuse_later(&self) -> Result<(), String> {
-        let later = [("stream", self.stream), ("submit", self.submit)];
-        later.into_iter().try_for_each(|(name, raw)| refuse(name, raw, "it is not in this version"))
+    fn refuse_of_streams(&self) -> Result<(), String> {
+        if self.stream.is_none() {
+            refuse("submit", self.submit, "only a line with stream has it")?;
+        }
+        Ok(())
     }
 
     fn limiter(&self) -> Result<Cow<'a, str>, String> {

@@ -15,6 +15,9 @@ mod output;
 mod progress;
 mod replay;
 mod report;
+mod streams;
+#[cfg(test)]
+mod streams_tests;
 mod summary;
 mod tally;
 #[cfg(test)]
@@ -22,14 +25,13 @@ mod tests;
 mod timeline;
 mod trace;
 
-use crate::config;
+use crate::config::{self, Config};
 use access_log::Attribute;
 use input::Input;
 use replay::{Replay, ReplayError};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use tally::Charts;
-use tidegate::Policy;
 use tidegate_doors::udp::Routing;
 
 /// Replays a trace on a policy.
@@ -115,7 +117,7 @@ impl Stop {
 /// # Errors
 /// A message for stderr; what was answered before is written.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
-    let (policy, routing) = policy(args)?;
+    let Config { policy, udp: routing, streams, .. } = config(args)?;
     let mut input = Input::open(&args.input, !args.quiet)?;
     let name = input.name().to_owned();
     let charts = if args.report.is_some() { Charts::Wanted } else { Charts::Unwanted };
@@ -123,12 +125,12 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let (replayed, replay) = match args.format {
         Format::Ndjson => {
             refuse_log_arguments(args)?;
-            let mut replay = Replay::new(policy, &routing, out, charts)?;
+            let mut replay = Replay::new(policy, &routing, streams, out, charts)?;
             (trace::replay(&mut input, &mut replay).map(|()| Notes::default()), replay)
         }
         Format::Clf => {
             let selected = log_policy::select(policy, args.limiter.as_deref(), args.domain.as_deref(), &args.by)?;
-            let mut replay = Replay::new(selected.policy, &Routing::default(), out, charts)?;
+            let mut replay = Replay::new(selected.policy, &Routing::default(), Vec::new(), out, charts)?;
             (log::replay(&mut input, &mut replay, selected.domain.as_deref(), args.skip_bad_lines), replay)
         }
     };
@@ -147,17 +149,11 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
 }
 
-fn policy(args: &Args) -> Result<(Policy, Routing), String> {
+fn config(args: &Args) -> Result<Config, String> {
     match &args.config {
         // The environment changes no limiter, and a replay must depend on nothing else.
-        Some(file) => {
-            let config = config::load(file, Vec::new()).map_err(|error| error.to_string())?;
-            Ok((config.policy, config.udp))
-        }
-        None => {
-            let config = crate::example::config();
-            Ok((config.policy, config.udp))
-        }
+        Some(file) => config::load(file, Vec::new()).map_err(|error| error.to_string()),
+        None => Ok(crate::example::config()),
     }
 }
 

@@ -101,6 +101,32 @@ pub(super) fn datagram(out: &mut impl Write, at: &str, reply: Option<&[u8]>) -> 
     out.write_all(b"}\n")
 }
 
+/// A stream's messages, after what became of the submitted event.
+pub(super) fn stream(
+    out: &mut impl Write,
+    at: &str,
+    name: &str,
+    submitted: Option<(&str, &str)>,
+    messages: &[String],
+) -> io::Result<()> {
+    begin(out, &Head { at, op: None })?;
+    out.write_all(b",\"stream\":")?;
+    string(out, name)?;
+    if let Some((event, status)) = submitted {
+        out.write_all(b",\"submit\":")?;
+        string(out, event)?;
+        write!(out, ",\"status\":\"{status}\"")?;
+    }
+    out.write_all(b",\"messages\":[")?;
+    for (index, message) in messages.iter().enumerate() {
+        if index > 0 {
+            out.write_all(b",")?;
+        }
+        out.write_all(message.as_bytes())?;
+    }
+    out.write_all(b"]}\n")
+}
+
 fn begin(out: &mut impl Write, head: &Head<'_>) -> io::Result<()> {
     out.write_all(b"{\"at\":")?;
     out.write_all(head.at.as_bytes())?;

@@ -5,10 +5,12 @@
 
 use super::line::{Ask, Line, Whom};
 use super::output::{self, Deed, Head, Outcome};
+use super::streams::Streams;
 use super::tally::{Charts, Tally};
 use std::io::{self, Write};
 use tidegate::{Answer, AskError, Clock, Gate, IfBlocked, Micros, Policy, Request, Settings, Target, Which};
 use tidegate_doors::udp::{Clerk, Desk, Routing, Slot};
+use tidegate_events::StreamSpec;
 
 /// Memory that a replay may take; past it new keys are counted together, as in a full server.
 pub(super) const MEMORY_MAX: usize = 4 << 30;
@@ -22,6 +24,7 @@ pub(super) struct Replay<W> {
     gate: Gate,
     desk: Desk,
     clerk: Clerk,
+    streams: Streams,
     out: W,
     tally: Tally,
     now: Micros,
@@ -56,12 +59,27 @@ impl From<AskError> for ReplayError {
 }
 
 impl<W: Write> Replay<W> {
-    pub(super) fn new(policy: Policy, routing: &Routing, out: W, charts: Charts) -> Result<Replay<W>, String> {
+    pub(super) fn new(
+        policy: Policy,
+        routing: &Routing,
+        streams: Vec<StreamSpec>,
+        out: W,
+        charts: Charts,
+    ) -> Result<Replay<W>, String> {
         let settings = Settings { max_memory: MEMORY_MAX, path: None };
         let gate =
             Gate::open(policy, &settings, Clock::manual(Micros::ZERO)).map_err(|error| format!("error: {error}"))?;
         let desk = Desk::new(gate.clone(), routing).map_err(|error| format!("error: udp: {error}"))?;
-        Ok(Replay { gate, desk, clerk: Clerk::default(), out, tally: Tally::new(charts), now: Micros::ZERO, lines: 0 })
+        Ok(Replay {
+            gate,
+            desk,
+            clerk: Clerk::default(),
+            streams: Streams::new(streams),
+            out,
+            tally: Tally::new(charts),
+            now: Micros::ZERO,
+            lines: 0,
+        })
     }
 
     /// Did the table fill up, so that some keys were counted together?
@@ -91,6 +109,7 @@ impl<W: Write> Replay<W> {
             )));
         }
         self.advance(line.at);
+        self.streams.start_once(line.at);
         match &line.ask {
             Ask::Decide { target, cost, intent, op } => {
                 let head = Head { at: line.at_text, op: *op };
@@ -110,6 +129,10 @@ impl<W: Write> Replay<W> {
                 }
             }
             Ask::Udp(datagram) => self.datagram(line.at_text, datagram.as_bytes())?,
+            Ask::Stream { name, submit } => {
+                let (status, messages) = self.streams.line(name, line.at, submit.as_deref())?;
+                output::stream(&mut self.out, line.at_text, name, submit.as_deref().zip(status), &messages)?;
+            }
             other => self.administer(line.at_text, other)?,
         }
         Ok(())
@@ -192,7 +215,7 @@ impl<W: Write> Replay<W> {
                 let keys = all_keys(gate, limiter, which)?;
                 (if *blocked { "blocked" } else { "keys" }, limiter, None, Outcome::Keys(keys))
             }
-            Ask::Decide { .. } | Ask::Udp(_) => return Ok(()),
+            Ask::Decide { .. } | Ask::Udp(_) | Ask::Stream { .. } => return Ok(()),
         };
         let deed = Deed { limiter, key: key.map(|key| &**key), result };
         Ok(output::deed(&mut self.out, &Head { at, op: Some(op) }, &deed)?)

@@ -11,10 +11,10 @@ fn parsed(text: &str) -> config::Config {
 }
 
 /// What is written, and the tally or the message of the line that ended it.
-fn run(config: &str, trace: &str) -> (String, Result<Tally, String>) {
+pub(super) fn run(config: &str, trace: &str) -> (String, Result<Tally, String>) {
     let mut out = Vec::new();
     let config = parsed(config);
-    let mut replay = Replay::new(config.policy, &config.udp, &mut out, Charts::Wanted).unwrap();
+    let mut replay = Replay::new(config.policy, &config.udp, config.streams, &mut out, Charts::Wanted).unwrap();
     for text in trace.lines().map(str::trim).filter(|text| !text.is_empty()) {
         let done = line::read(text).map_err(ReplayError::Line).and_then(|line| replay.line(&line));
         if let Err(error) = done {
@@ -310,7 +310,9 @@ fn a_bad_line_names_the_field_the_value_the_bound_and_the_remedy() {
             "key does not belong here: a line with udp has at and udp only",
         ),
         (r#"{"at":5,"udp":7}"#, "udp: 7 is not a string; write it in quotes"),
-        (r#"{"at":5,"stream":"orders","submit":"taco"}"#, "stream does not belong here: it is not in this version"),
+        (r#"{"at":5,"stream":"orders","submit":"taco"}"#, "stream: the configuration has no stream"),
+        (r#"{"at":5,"stream":"orders","key":"k"}"#, "key does not belong here: a line with stream has at, stream"),
+        (r#"{"at":5,"submit":"taco"}"#, "submit does not belong here: only a line with stream has it"),
         (r#"{"at":5,"op":"block","limiter":"api","key":"u"}"#, "for is missing"),
         (r#"{"at":5,"op":"block","limiter":"api","key":"u","for":"10"}"#, "for: duration \"10\" has no unit"),
         (r#"{"at":5,"op":"block","limiter":"api","key":"u","for":"0s"}"#, "for: 0s is outside 1ms to 366d"),
@@ -365,7 +367,8 @@ fn s1_no_line_makes_it_panic() {
         r#"{"at":1,"domain":"login","attributes":{"user":"u1","ip":"192.0.2.1"}}"#,
         r#"{"at":2,"op":"block","limiter":"api","key":"u1","for":"10m"}"#,
     ];
-    let mut replay = Replay::new(parsed(LOGIN).policy, &Routing::default(), Vec::new(), Charts::Wanted).unwrap();
+    let mut replay =
+        Replay::new(parsed(LOGIN).policy, &Routing::default(), Vec::new(), Vec::new(), Charts::Wanted).unwrap();
     for text in lines.iter().flat_map(|line| crate::mangled::texts(line, 11, 5_000)) {
         if let Ok(line) = line::read(&String::from_utf8_lossy(&text)) {
             let _ = replay.line(&line);

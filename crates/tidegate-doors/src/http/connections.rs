@@ -7,8 +7,12 @@
 use super::dispatch::dispatch;
 use super::door::Door;
 use super::watchdog::Watched;
+use crate::stomp;
+use http::StatusCode;
+use http_body_util::Either;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,6 +29,8 @@ pub(crate) struct Connection {
     since: AtomicU64,
     order: AtomicU8,
     ordered: Notify,
+    /// What comes after the answer 101.
+    upgrade: Mutex<Option<OnUpgrade>>,
 }
 
 /// What the connection waits for.
@@ -58,10 +64,20 @@ impl Connection {
             since: AtomicU64::new(0),
             order: AtomicU8::new(Order::Nothing as u8),
             ordered: Notify::new(),
+            upgrade: Mutex::new(None),
         };
         // It must send its first head in time like any other.
         connection.enter(Phase::Head);
         connection
+    }
+
+    /// After the answer under way it speaks STOMP.
+    pub(crate) fn go_over_to(&self, upgrade: OnUpgrade) {
+        *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
+    }
+
+    fn upgrade(&self) -> Option<OnUpgrade> {
+        self.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn enter(&self, phase: Phase) {
@@ -107,16 +123,19 @@ pub(crate) async fn run(http: http1::Builder, connection: Arc<Connection>, strea
         async move {
             connection.enter(Phase::Busy);
             let reply = dispatch(&connection, request).await;
-            connection.enter(Phase::Idle);
+            // A feed says itself when it has ended, and a WebSocket has time limits of its own.
+            if matches!(reply.body(), Either::Left(_)) && reply.status() != StatusCode::SWITCHING_PROTOCOLS {
+                connection.enter(Phase::Idle);
+            }
             Ok::<_, Infallible>(reply)
         }
     });
-    let mut serving = pin!(http.serve_connection(io, service));
+    let mut serving = pin!(http.serve_connection(io, service).with_upgrades());
     loop {
         tokio::select! {
             biased;
             // An error here is the client's going away or not speaking HTTP: nobody is left to tell.
-            _ = serving.as_mut() => return,
+            _ = serving.as_mut() => break,
             () = connection.ordered.notified() => {
                 if connection.order.load(Relaxed) == Order::Cut as u8 {
                     return;
@@ -124,6 +143,11 @@ pub(crate) async fn run(http: http1::Builder, connection: Arc<Connection>, strea
                 serving.as_mut().graceful_shutdown();
             }
         }
+    }
+    if let Some(upgrade) = connection.upgrade()
+        && let Ok(upgraded) = upgrade.await
+    {
+        stomp::serve(TokioIo::new(upgraded), connection.door.house()).await;
     }
 }
 

@@ -7,32 +7,42 @@ use super::json::shorten;
 use super::limiters::Switch;
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
-use super::routes::{Action, Found, ROUTES, find};
-use super::{admin, allowed, apart, body, hit, keys, limiters, metrics, openapi};
+use super::routes::{Action, Found, ROUTES, Route, find};
+use super::{admin, allowed, apart, body, hit, keys, limiters, metrics, openapi, streams};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate::StoreHealth;
+use tidegate_events::Mode;
 
 /// Answers one request and notes it.
-pub(crate) async fn dispatch(connection: &Connection, request: Request<Incoming>) -> Reply {
+pub(crate) async fn dispatch(connection: &Arc<Connection>, request: Request<Incoming>) -> Reply {
     let door = &*connection.door;
     let started = door.gate.now();
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
     let found = find(&parts.method, parts.uri.path());
-    let reply = route(connection, &parts, &found, body).await.unwrap_or_else(Problem::into_reply);
+    let reply = route(connection, &parts, &found, body, upgrade).await.unwrap_or_else(Problem::into_reply);
     let index = if let Found::Route { index, .. } = found { Some(index) } else { None };
     door.metrics.note(index, reply.status().as_u16(), door.gate.now().saturating_sub(started));
     reply
 }
 
-async fn route(connection: &Connection, parts: &Parts, found: &Found<'_>, body: Incoming) -> Result<Reply, Problem> {
+async fn route(
+    connection: &Arc<Connection>,
+    parts: &Parts,
+    found: &Found<'_>,
+    body: Incoming,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Reply, Problem> {
     check_head(parts)?;
     let Found::Route { index, limiter, key } = *found else {
         return Err(nowhere(parts, found));
     };
-    if ROUTES[index].template.starts_with("/v1/") {
+    if must_be_same_origin(&ROUTES[index]) {
         admin::check_origin(&parts.headers)?;
     }
     let door = &*connection.door;
@@ -68,12 +78,24 @@ async fn route(connection: &Connection, parts: &Parts, found: &Found<'_>, body: 
         }
         Action::Increment => apart::increment(door, limiter, key, &body.await?).await,
         Action::Analyze => apart::analyze(door, limiter, key).await,
+        Action::Stream => streams::get(door, limiter).await,
+        Action::Submit => streams::submit(door, streams::named(door, limiter)?, &body.await?).await,
+        Action::Feed => streams::feed(connection, limiter, query, &parts.headers).await,
+        Action::OnlyOnce => streams::submit(door, streams::first_of(door, Mode::OnlyOnce)?, &body.await?).await,
+        Action::StrictlyOnce => streams::submit(door, streams::first_of(door, Mode::StrictlyOnce)?, &body.await?).await,
+        Action::TimeSync => Ok(streams::time_sync(door)),
+        Action::WebSocket => streams::websocket(connection, &parts.headers, upgrade),
         Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
         Action::Readyz => readyz(door),
         Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", metrics::text(door))),
         Action::OpenApi => Ok(json_reply(openapi::text())),
         Action::Index => Ok(text_reply("text/plain; charset=utf-8", index_page())),
     }
+}
+
+/// All but health, metrics and the pages: a web page of another host must neither ask nor listen.
+fn must_be_same_origin(route: &Route) -> bool {
+    route.template.starts_with("/v1/") || route.method == "POST" || route.action == Action::WebSocket
 }
 
 fn readyz(door: &Door) -> Result<Reply, Problem> {

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tidegate::{LimiterInfo, Micros};
 
 /// Every status that the door answers.
-const STATUSES: [u16; 15] = [200, 400, 401, 403, 404, 405, 408, 413, 429, 431, 500, 501, 503, 507, 0];
+const STATUSES: [u16; 19] =
+    [101, 200, 201, 400, 401, 403, 404, 405, 408, 409, 413, 426, 429, 431, 500, 501, 503, 507, 0];
 
 /// Upper bounds of the latency buckets, in microseconds.
 const BUCKETS_US: [u64; 12] = [5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000, 1_000_000];

@@ -4,9 +4,9 @@
 
 use super::json::push_string;
 use super::reply::{Reply, problem_reply};
-use http::header::{ALLOW, CONNECTION, HeaderValue};
+use http::header::{ALLOW, CONNECTION, HeaderValue, RETRY_AFTER};
 use std::borrow::Cow;
-use tidegate::{AskError, StoreError};
+use tidegate::{AskError, Micros, StoreError};
 
 /// A refusal. The text names the thing, the value, the bound and the remedy.
 #[derive(Debug)]
@@ -20,13 +20,23 @@ struct Inner {
     field: Option<Cow<'static, str>>,
     value: Option<String>,
     allow: Option<String>,
+    retry_after: Option<Micros>,
     close: bool,
 }
 
 impl Problem {
     pub(crate) fn new(status: u16, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Problem {
         let detail = detail.into();
-        Problem(Box::new(Inner { status, code, detail, field: None, value: None, allow: None, close: false }))
+        Problem(Box::new(Inner {
+            status,
+            code,
+            detail,
+            field: None,
+            value: None,
+            allow: None,
+            retry_after: None,
+            close: false,
+        }))
     }
 
     /// Names the field at fault.
@@ -47,6 +57,12 @@ impl Problem {
         self
     }
 
+    /// When it could go well.
+    pub(crate) fn retry_after(mut self, wait: Micros) -> Problem {
+        self.0.retry_after = Some(wait);
+        self
+    }
+
     /// The connection cannot be used any further.
     pub(crate) fn close(mut self) -> Problem {
         self.0.close = true;
@@ -59,6 +75,9 @@ impl Problem {
         let headers = reply.headers_mut();
         if let Some(allow) = inner.allow.and_then(|methods| HeaderValue::try_from(methods).ok()) {
             headers.insert(ALLOW, allow);
+        }
+        if let Some(wait) = inner.retry_after {
+            headers.insert(RETRY_AFTER, wait.as_secs_ceil().into());
         }
         if inner.close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -82,6 +101,9 @@ impl Inner {
                 text.push_str(&format!(",\"{name}\":"));
                 push_string(&mut text, value);
             }
+        }
+        if let Some(wait) = self.retry_after {
+            text.push_str(&format!(",\"retry_after_ms\":{}", wait.as_millis_ceil()));
         }
         text.push('}');
         text

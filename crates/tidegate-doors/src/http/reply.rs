@@ -1,16 +1,19 @@
 //! Responses: an answer, a JSON text, a plain text, a problem.
 
+use super::feed::Feed;
 use super::keys::push_key;
 use super::problem::Problem;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use tidegate::headers::{push_answer_members, push_policy, push_problem_members, push_rate_limit, retry_after_s};
 use tidegate::{Answer, Explained, Micros, Verdict};
 
 /// Every response of this door.
-pub(crate) type Reply = Response<Full<Bytes>>;
+pub(crate) type Reply = Response<ReplyBody>;
+/// A text, or a feed that goes on.
+pub(crate) type ReplyBody = Either<Full<Bytes>, Feed>;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -19,6 +22,33 @@ const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 
 pub(crate) fn json_reply(body: String) -> Reply {
     reply(StatusCode::OK, JSON, body)
+}
+
+/// 201 with JSON.
+pub(crate) fn created_reply(body: String) -> Reply {
+    reply(StatusCode::CREATED, JSON, body)
+}
+
+/// JSON that is shared already.
+pub(crate) fn shared_json_reply(body: Bytes) -> Reply {
+    reply(StatusCode::OK, JSON, body)
+}
+
+/// 101: what follows is another protocol.
+pub(crate) fn switching_reply(fields: HeaderMap) -> Reply {
+    let mut reply = Response::new(Either::Left(Full::default()));
+    *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *reply.headers_mut() = fields;
+    reply
+}
+
+/// Server-sent events.
+pub(crate) fn feed_reply(feed: Feed) -> Reply {
+    let mut reply = Response::new(Either::Right(feed));
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply
 }
 
 pub(crate) fn problem_reply(status: u16, body: String) -> Reply {
@@ -34,7 +64,7 @@ pub(crate) fn text_reply(content_type: &'static str, body: String) -> Reply {
 }
 
 fn reply(status: StatusCode, content_type: HeaderValue, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(body.into()));
+    let mut reply = Response::new(Either::Left(Full::new(body.into())));
     *reply.status_mut() = status;
     reply.headers_mut().insert(CONTENT_TYPE, content_type);
     reply

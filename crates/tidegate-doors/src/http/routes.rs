@@ -19,6 +19,13 @@ pub(crate) enum Action {
     Unblock,
     Increment,
     Analyze,
+    Stream,
+    Submit,
+    Feed,
+    OnlyOnce,
+    StrictlyOnce,
+    TimeSync,
+    WebSocket,
     Livez,
     Readyz,
     Metrics,
@@ -26,7 +33,7 @@ pub(crate) enum Action {
     Index,
 }
 
-/// A method and a path; `{limiter}` and `{key}` stand for one segment each.
+/// A method and a path; `{limiter}` (or `{stream}`) and `{key}` stand for one segment each.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) method: &'static str,
@@ -39,7 +46,7 @@ const fn route(method: &'static str, template: &'static str, action: Action, doe
     Route { method, template, action, does }
 }
 
-pub(crate) const ROUTE_COUNT: usize = 18;
+pub(crate) const ROUTE_COUNT: usize = 25;
 
 /// The most asked first.
 #[rustfmt::skip]
@@ -57,6 +64,13 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Action::Unblock, "unblock"),
     route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
     route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
+    route("POST",   "/v1/streams/{stream}/events", Action::Submit, "an event, as raw text"),
+    route("GET",    "/v1/streams/{stream}", Action::Stream, "the events that incubate, at a clock value"),
+    route("GET",    "/v1/streams/{stream}/feed", Action::Feed, "its messages as server-sent events"),
+    route("POST",   "/only-once-event", Action::OnlyOnce, "an event for the first stream of that mode"),
+    route("POST",   "/strictly-once-event", Action::StrictlyOnce, "an event for the first stream of that mode"),
+    route("POST",   "/time-sync", Action::TimeSync, "20 times on /topic/time, 50 ms apart"),
+    route("GET",    "/ws", Action::WebSocket, "STOMP 1.2 over WebSocket: /topic/STREAM, /app/STREAM, /topic/time"),
     route("GET",    "/livez", Action::Livez, "the process lives"),
     route("GET",    "/readyz", Action::Readyz, "it takes requests"),
     route("GET",    "/metrics", Action::Metrics, "Prometheus"),
@@ -64,7 +78,7 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("GET",    "/", Action::Index, "this page"),
 ];
 
-/// What a method and a path lead to. `limiter` and `key` are still percent-encoded.
+/// What a method and a path lead to. `limiter` (or the stream) and `key` are still percent-encoded.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Found<'p> {
     Route {
@@ -104,7 +118,7 @@ fn matches<'p>(template: &str, path: &'p str) -> Option<[&'p str; 2]> {
     for expected in template.split('/') {
         let piece = pieces.next()?;
         match expected {
-            "{limiter}" => found[0] = piece,
+            "{limiter}" | "{stream}" => found[0] = piece,
             "{key}" => found[1] = piece,
             _ if expected == piece => {}
             _ => return None,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tidegate::Gate;
+use tidegate_events::Streams;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -37,6 +38,8 @@ pub struct HttpSettings {
     pub who_may_change: WhoMayChange,
     /// The UDP door beside this one, whose counts `/metrics` tells. Default: none.
     pub udp: Option<Arc<Counters>>,
+    /// The event streams. Default: none.
+    pub streams: Arc<Streams>,
 }
 
 /// Who may change things.
@@ -59,6 +62,7 @@ impl Default for HttpSettings {
             drain_timeout: Duration::from_secs(10),
             who_may_change: WhoMayChange::Loopback,
             udp: None,
+            streams: Arc::default(),
         }
     }
 }
@@ -152,6 +156,7 @@ impl Server {
 
     async fn drain(&mut self) {
         self.door.draining.store(true, Relaxed);
+        self.door.closing.send_replace(true);
         self.connections.finish();
         let tasks = &mut self.tasks;
         let all_end = async { while tasks.join_next().await.is_some() {} };

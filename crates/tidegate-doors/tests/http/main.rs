@@ -12,3 +12,4 @@ mod limiters;
 mod operate;
 mod refusals;
 mod server;
+mod streams;

@@ -3,9 +3,11 @@
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 use tidegate::{Algorithm, Clock, Gate, Grid, LimiterSpec, Micros, Policy, Rules, Settings};
 use tidegate_doors::http::{HttpSettings, serve};
+use tidegate_events::{Now, Opening, StreamSpec};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -61,9 +63,23 @@ impl Server {
     }
 
     pub(crate) fn with_memory(settings: HttpSettings, max_memory: usize) -> Server {
-        let runtime = Runtime::new().unwrap();
         let clock = Clock::manual(Micros::from_secs(1_000));
         let gate = Gate::open(policy(), &Settings { max_memory, path: None }, clock).unwrap();
+        Server::on(gate, settings)
+    }
+
+    /// A door with these streams, on the gate's clock.
+    pub(crate) fn with_streams(specs: Vec<StreamSpec>) -> Server {
+        let clock = Clock::manual(Micros::from_secs(1_000));
+        let gate = Gate::open(policy(), &Settings::default(), clock).unwrap();
+        let time = gate.clone();
+        let now: Now = Arc::new(move || time.now());
+        let streams = Opening::read(specs, None).unwrap().start(&now).unwrap();
+        Server::on(gate, HttpSettings { streams: Arc::new(streams), ..HttpSettings::default() })
+    }
+
+    fn on(gate: Gate, settings: HttpSettings) -> Server {
+        let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -108,7 +124,7 @@ impl Server {
 /// A connection.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
-    buffer: Vec<u8>,
+    pub(crate) buffer: Vec<u8>,
     /// The responses to HEAD have no body, whatever their length says.
     bodiless: bool,
 }

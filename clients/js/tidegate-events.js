@@ -1,0 +1,111 @@
+// Tidegate's event streams in JavaScript: the modelled state, kept from snapshots and deltas.
+//
+// An ES module without dependencies and without a build step; for browsers and Node.
+// EventModel knows messages only. followStomp keeps one on a client of @stomp/stompjs, followFeed on
+// server-sent events: both notice a gap in the clock, resume after a lost connection, and go on.
+
+/** What incubates on a stream, by its messages. */
+export class EventModel {
+  /** @param {number} durationMs the stream's duration, for invalid events, which leave without a message */
+  constructor(durationMs) {
+    this.durationMs = durationMs;
+    this.clock = null; // of the last message; null: no snapshot yet
+    this.events = new Map(); // text -> { time, status: 'Valid' | 'Invalid' }
+  }
+
+  /**
+   * Takes a message: 'applied'; 'old' when it was seen before; 'gap' when one before it is missing.
+   * After a gap nothing was changed: subscribe again from `clock`.
+   */
+  apply(message) {
+    const { clock, messageType } = message;
+    if (messageType === 'KEY_FRAME') {
+      // A snapshot heals any gap; one from the past says nothing new.
+      if (this.clock !== null && clock < this.clock) return 'old';
+      this.clock = clock;
+      this.events = new Map(message.snapshot.map(({ event, time, status }) => [event, { time, status }]));
+      return 'applied';
+    }
+    if (this.clock === null || clock > this.clock + 1) return 'gap';
+    if (clock <= this.clock) return 'old';
+    this.clock = clock;
+    const { event, time } = message.eventTime;
+    if (messageType === 'SUBMITTED_EVENT') {
+      this.events.delete(event); // An invalid one of this text may be there: the new one comes last.
+      this.events.set(event, { time, status: 'Valid' });
+    } else if (messageType === 'INVALIDATED_EVENT') {
+      this.events.set(event, { time, status: 'Invalid' });
+    } else {
+      this.events.delete(event);
+    }
+    return 'applied';
+  }
+
+  /** The state as a snapshot has it, without invalid events whose time is up. */
+  snapshot(nowMs = Date.now()) {
+    const all = [...this.events].map(([event, { time, status }]) => ({ event, time, status }));
+    return all.filter(({ time, status }) => status === 'Valid' || time + this.durationMs > nowMs);
+  }
+}
+
+/**
+ * Keeps a model on a client of @stomp/stompjs, over reconnects.
+ * @param client a Client that is activated by the caller; its onConnect is taken over and called
+ * @param stream the stream's name
+ * @param options durationMs, onMessage(message, model), onGap(model)
+ */
+export function followStomp(client, stream, { durationMs, onMessage = () => {}, onGap = () => {} }) {
+  const model = new EventModel(durationMs);
+  let subscription = null;
+  let generation = 0;
+  const subscribe = () => {
+    const mine = ++generation;
+    const headers = { id: `tidegate-${stream}-${mine}` };
+    if (model.clock !== null) headers['from-clock'] = String(model.clock);
+    subscription = client.subscribe(`/topic/${stream}`, (frame) => {
+      if (mine !== generation) return;
+      const message = JSON.parse(frame.body);
+      const outcome = model.apply(message);
+      if (outcome === 'applied') onMessage(message, model);
+      if (outcome === 'gap') {
+        onGap(model);
+        subscription.unsubscribe();
+        subscribe();
+      }
+    }, headers);
+  };
+  const before = client.onConnect;
+  client.onConnect = (frame) => {
+    before(frame);
+    subscribe();
+  };
+  if (client.connected) subscribe();
+  return model;
+}
+
+/**
+ * Keeps a model on the server-sent events of a stream; the browser resumes by itself.
+ * @param server the server's address, such as http://127.0.0.1:7400
+ * @returns the model, and close()
+ */
+export function followFeed(server, stream, { durationMs, onMessage = () => {}, onGap = () => {}, Source = EventSource }) {
+  const model = new EventModel(durationMs);
+  const address = `${server}/v1/streams/${encodeURIComponent(stream)}/feed`;
+  let source = null;
+  const open = () => {
+    const from = model.clock === null ? '' : `?from_clock=${model.clock}`;
+    source = new Source(address + from);
+    source.onmessage = ({ data }) => {
+      const message = JSON.parse(data);
+      const outcome = model.apply(message);
+      if (outcome === 'applied') onMessage(message, model);
+      if (outcome === 'gap') {
+        onGap(model);
+        source.close();
+        open();
+      }
+    };
+  };
+  open();
+  return { model, close: () => source.close() };
+}

@@ -1,0 +1,172 @@
+//! Events in, and messages out.
+
+use super::http::Failure;
+use super::percent::encode;
+use super::{Submit, Watch};
+use crate::{calendar, exit, human};
+use serde::Deserialize;
+use std::io::{BufRead, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+use tidegate::Micros;
+
+/// How long to wait before a lost feed is asked for again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What the server says of an event.
+#[derive(Deserialize)]
+struct Answer {
+    clock: Option<u64>,
+    code: Option<String>,
+    retry_after_ms: Option<u64>,
+}
+
+pub(super) fn submit(args: &Submit) -> Result<ExitCode, Failure> {
+    let path = format!("/v1/streams/{}/events", encode(args.stream.as_bytes()));
+    let reply = args.to.connect()?.post_text(&path, args.event.clone())?;
+    if args.to.json {
+        crate::say(reply.body.trim_end());
+    } else {
+        let Answer { clock, code, retry_after_ms } = reply.read()?;
+        let what = format!("{} {}", args.stream, human::key(args.event.as_bytes()));
+        let wait = retry_after_ms.map_or(String::new(), |ms| format!("; try again in {}", human::duration_ms(ms)));
+        crate::say(&match (clock, code.as_deref()) {
+            (Some(clock), _) => format!("submitted: {what}, clock {clock}"),
+            (None, code) => format!("{}: {what}{wait}", code.unwrap_or("refused")),
+        });
+    }
+    Ok(if reply.status == 201 { exit::OK } else { exit::NO })
+}
+
+/// Goes on until whoever reads has gone, or the server says no.
+pub(super) fn watch(args: &Watch) -> Result<ExitCode, Failure> {
+    let server = args.to.connect()?;
+    let path = format!("/v1/streams/{}/feed", encode(args.stream.as_bytes()));
+    let mut from = args.from;
+    let mut feed = server.open(&place(&path, from))?;
+    loop {
+        if show(feed, args.to.json, &mut from) == Ended::NobodyReads {
+            return Ok(exit::OK);
+        }
+        feed = loop {
+            crate::say_error("the feed ended; asking for it again");
+            std::thread::sleep(RETRY_AFTER);
+            if let Ok(feed) = server.open(&place(&path, from)) {
+                break feed;
+            }
+        };
+    }
+}
+
+fn place(path: &str, from: Option<u64>) -> String {
+    from.map_or(path.to_owned(), |clock| format!("{path}?from_clock={clock}"))
+}
+
+#[derive(PartialEq)]
+enum Ended {
+    Feed,
+    NobodyReads,
+}
+
+/// Shows messages until the feed ends; `reached` follows.
+fn show(feed: impl BufRead, json: bool, reached: &mut Option<u64>) -> Ended {
+    let mut is_error = false;
+    for line in feed.lines() {
+        let Ok(line) = line else { return Ended::Feed };
+        if let Some(id) = line.strip_prefix("id: ") {
+            *reached = id.parse().ok().or(*reached);
+        } else if let Some(event) = line.strip_prefix("event: ") {
+            is_error = event == "error";
+        } else if let Some(data) = line.strip_prefix("data: ") {
+            if is_error {
+                crate::say_error(data);
+                continue;
+            }
+            let text = if json { data.to_owned() } else { readable(data) };
+            if writeln!(std::io::stdout(), "{text}").is_err() {
+                return Ended::NobodyReads;
+            }
+        }
+    }
+    Ended::Feed
+}
+
+/// A message, as subscribers get it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Message {
+    clock: u64,
+    message_type: String,
+    event_time: Option<EventTime>,
+    snapshot: Option<Vec<EventTime>>,
+}
+
+#[derive(Deserialize)]
+struct EventTime {
+    event: String,
+    time: u64,
+    status: Option<String>,
+}
+
+/// `7  12:00:03.250  submitted    taco`
+fn readable(data: &str) -> String {
+    let Ok(Message { clock, message_type, event_time, snapshot }) = serde_json::from_str(data) else {
+        return data.to_owned();
+    };
+    let word = match message_type.as_str() {
+        "SUBMITTED_EVENT" => "submitted",
+        "PUBLISHED_EVENT" => "published",
+        "INVALIDATED_EVENT" => "invalidated",
+        _ => "snapshot",
+    };
+    match (event_time, snapshot) {
+        (Some(event), _) => format!("{clock:>8}  {}  {word:<12} {}", clock_face(event.time), name(&event)),
+        (None, snapshot) => {
+            let snapshot = snapshot.unwrap_or_default();
+            let invalid = snapshot.iter().filter(|event| event.status.as_deref() == Some("Invalid")).count();
+            let valid = snapshot.len() - invalid;
+            let more = if invalid > 0 { format!(", {invalid} invalid") } else { String::new() };
+            format!("{clock:>8}                {word:<12} {valid} incubating{more}")
+        }
+    }
+}
+
+fn name(event: &EventTime) -> String {
+    human::key(event.event.as_bytes())
+}
+
+fn clock_face(ms: u64) -> String {
+    let (_, time) = calendar::date_and_time(Micros::from_millis(ms));
+    format!("{time}.{:03}", ms % 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_for_people() {
+        for (data, expected) in [
+            (
+                r#"{"clock":7,"eventTime":{"event":"taco","time":1700000000250},"messageType":"SUBMITTED_EVENT"}"#,
+                "       7  22:13:20.250  submitted    taco",
+            ),
+            (
+                r#"{"clock":8,"snapshot":[{"event":"a","time":1,"status":"Valid"},{"event":"b","time":2,"status":"Invalid"}],"messageType":"KEY_FRAME"}"#,
+                "       8                snapshot     1 incubating, 1 invalid",
+            ),
+            ("what", "what"),
+        ] {
+            assert_eq!(readable(data), expected);
+        }
+    }
+
+    #[test]
+    fn the_place_in_the_feed_is_kept() {
+        let mut reached = Some(3);
+        let feed = &b": quiet\n\nid: 4\ndata: {}\n\nevent: error\ndata: too slow\n\n"[..];
+        assert!(show(feed, true, &mut reached) == Ended::Feed);
+        assert_eq!(reached, Some(4));
+        assert_eq!(place("/x", reached), "/x?from_clock=4");
+    }
+}

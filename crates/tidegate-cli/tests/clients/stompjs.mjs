@@ -1,0 +1,84 @@
+// @stomp/stompjs against a real server: node stompjs.mjs ADDRESS
+// Speaks to its test on stdout, one word a line, and waits for "go" on stdin where the test has to act.
+import { createRequire } from 'node:module';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { followStomp } from '../../../../clients/js/tidegate-events.js';
+
+const require = createRequire(`${process.env.CLIENTS}/`);
+const { Client } = require('@stomp/stompjs');
+const { WebSocket } = require('ws');
+const address = process.argv[2];
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const tell = async (word) => {
+  console.log(word);
+  await lines.next();
+};
+const must = (is, what) => {
+  if (is) return;
+  console.log(`FAILED: ${what}`);
+  process.exit(1);
+};
+const until = async (is, what) => {
+  for (let i = 0; i < 400; i += 1) {
+    if (is()) return;
+    await sleep(50);
+  }
+  must(false, `not in time: ${what}`);
+};
+
+const beats = { received: 0, sent: 0 };
+const client = new Client({
+  webSocketFactory: () => new WebSocket(`ws://${address}/ws`, ['v12.stomp', 'v11.stomp', 'v10.stomp']),
+  reconnectDelay: 100,
+  heartbeatIncoming: 1000,
+  heartbeatOutgoing: 1000,
+  debug: (text) => {
+    if (text.includes('Received PONG') || text === '<<< PONG') beats.received += 1;
+    if (text.includes('>>> PING')) beats.sent += 1;
+  },
+});
+const seen = [];
+let gaps = 0;
+const model = followStomp(client, 'orders', {
+  durationMs: 2000,
+  onMessage: (message) => seen.push(message),
+  onGap: () => { gaps += 1; },
+});
+client.onStompError = (frame) => must(false, `ERROR ${frame.headers.message}: ${frame.body}`);
+const receipts = new Map();
+client.onUnhandledReceipt = (frame) => receipts.set(frame.headers['receipt-id'], frame.headers.status);
+client.activate();
+await until(() => seen.length > 0, 'the snapshot');
+must(client.connectedVersion === '1.2', `version ${client.connectedVersion}`);
+must(seen[0].messageType === 'KEY_FRAME', 'a snapshot first');
+
+const send = (event, receipt) => client.publish({ destination: '/app/orders', body: event, headers: { receipt } });
+send('taco', 'r1');
+send('taco', 'r2');
+send('burrito 🌯', 'r3');
+await until(() => receipts.size === 3, 'three receipts');
+must([...receipts].join(' ') === 'r1,submitted r2,conflict r3,submitted', `receipts ${[...receipts]}`);
+await until(() => model.events.get('burrito 🌯')?.status === 'Valid', 'a submitted event in the model');
+must(model.events.get('taco').status === 'Invalid', 'taco is invalid');
+await until(() => seen.some((m) => m.messageType === 'PUBLISHED_EVENT' && m.eventTime.event === 'burrito 🌯'), 'published');
+await until(() => beats.received >= 2 && beats.sent >= 2, `heart-beats ${JSON.stringify(beats)}`);
+
+const times = [];
+client.subscribe('/topic/time', (frame) => times.push(Number(frame.body)));
+client.publish({ destination: '/app/time' });
+await until(() => times.length === 20, 'twenty times');
+must(times.every((time, i) => Math.abs(time - Date.now()) < 60000 && (i === 0 || time >= times[i - 1])), 'times');
+
+send('over the restart', 'r4');
+await until(() => receipts.has('r4'), 'a receipt before the restart');
+const clock = model.clock;
+await tell('restart');
+await until(() => seen.some((m) => m.messageType === 'PUBLISHED_EVENT' && m.eventTime.event === 'over the restart'), 'resumed');
+must(gaps === 0, `${gaps} gaps`);
+const clocks = seen.map((m) => m.clock);
+must(clocks.every((c, i) => i === 0 || c === clocks[i - 1] + 1), `C1, C2: clocks ${clocks}`);
+must(model.clock > clock, 'the clock went on');
+await client.deactivate();
+console.log('done');
+process.exit(0);

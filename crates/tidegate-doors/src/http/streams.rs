@@ -1,0 +1,123 @@
+//! `/v1/streams`: events in, what incubates, and the feed out.
+
+use super::connections::Connection;
+use super::door::Door;
+use super::feed::Feed;
+use super::json::shorten;
+use super::percent::{Plus, decode};
+use super::problem::Problem;
+use super::query;
+use super::reply::{Reply, created_reply, feed_reply, json_reply, shared_json_reply, switching_reply};
+use crate::stomp::{handshake, time};
+use http::HeaderMap;
+use hyper::upgrade::OnUpgrade;
+use std::sync::Arc;
+use tidegate::Micros;
+use tidegate_events::{Mode, Outcome, Stream, SubmitError};
+
+/// The stream of a path's piece.
+pub(crate) fn named<'d>(door: &'d Door, piece: &str) -> Result<&'d Arc<Stream>, Problem> {
+    let name = decode(piece, Plus::Plus, "stream")?;
+    let name = String::from_utf8_lossy(&name);
+    door.settings.streams.get(&name).ok_or_else(|| {
+        let known: Vec<&str> =
+            door.settings.streams.all().iter().map(|stream| stream.spec().name.as_str()).take(10).collect();
+        let remedy = match known.as_slice() {
+            [] => "the configuration has none; add a [[stream]]".to_owned(),
+            known => format!("there are: {}", known.join(", ")),
+        };
+        let detail = format!("no stream is named \"{}\"; {remedy}", shorten(&name));
+        Problem::new(404, "unknown_stream", detail).field("stream").value(shorten(&name))
+    })
+}
+
+pub(crate) fn first_of(door: &Door, mode: Mode) -> Result<&Arc<Stream>, Problem> {
+    let word = match mode {
+        Mode::OnlyOnce => "only-once",
+        Mode::StrictlyOnce => "strictly-once",
+    };
+    door.settings.streams.first_of(mode).ok_or_else(|| {
+        let detail = format!("no stream has the mode {word}; add a [[stream]] with mode = \"{word}\"");
+        Problem::new(404, "unknown_stream", detail)
+    })
+}
+
+/// Takes an event: 201, 409 with when the next attempt could succeed, 507 or 503.
+pub(crate) async fn submit(door: &Door, stream: &Stream, event: &[u8]) -> Result<Reply, Problem> {
+    let name = &stream.spec().name;
+    match stream.submit(event).await {
+        Ok(Outcome::Submitted { clock }) => {
+            Ok(created_reply(format!("{{\"stream\":\"{name}\",\"status\":\"submitted\",\"clock\":{clock}}}")))
+        }
+        Ok(Outcome::Conflict { next }) => {
+            let wait = next.saturating_sub(door.gate.now());
+            let detail = format!(
+                "the same event came less than {} ago; the next attempt could succeed in {} ms",
+                Micros::from_millis(stream.spec().rules.duration_ms),
+                wait.as_millis_ceil()
+            );
+            Err(Problem::new(409, "conflict", detail).retry_after(wait))
+        }
+        Ok(Outcome::Full { next }) => {
+            let detail = format!(
+                "stream \"{name}\" remembers {} events, the most; try again later, or raise its max_events",
+                stream.spec().rules.max_events
+            );
+            Err(Problem::new(507, "full", detail).retry_after(next.saturating_sub(door.gate.now())))
+        }
+        Err(SubmitError::Event(message)) => Err(Problem::new(400, "bad_event", message).field("event")),
+        Err(SubmitError::Unavailable { what, .. }) => {
+            let detail = format!("{what}; whether the event was taken is not known; try again");
+            Err(Problem::new(503, "unavailable", detail).retry_after(Micros::from_secs(1)))
+        }
+    }
+}
+
+/// The snapshot, as subscribers get it.
+pub(crate) async fn get(door: &Door, piece: &str) -> Result<Reply, Problem> {
+    Ok(shared_json_reply(named(door, piece)?.snapshot().await.body))
+}
+
+/// Server-sent events, from `Last-Event-ID` or `?from_clock=N` on.
+pub(crate) async fn feed(
+    connection: &Arc<Connection>,
+    piece: &str,
+    text: Option<&str>,
+    headers: &HeaderMap,
+) -> Result<Reply, Problem> {
+    let stream = named(&connection.door, piece)?;
+    let mut from = match headers.get("last-event-id") {
+        Some(id) => Some(clock_value("Last-Event-ID", id.as_bytes())?),
+        None => None,
+    };
+    let [asked] = query::read(text, ["from_clock"])?;
+    if let Some(value) = asked {
+        from = Some(clock_value("from_clock", &value)?);
+    }
+    Ok(feed_reply(Feed::new(Arc::clone(connection), stream.subscribe(from).await)))
+}
+
+pub(crate) fn time_sync(door: &Door) -> Reply {
+    door.time.begin();
+    json_reply(format!("{{\"frames\":{},\"apart_ms\":{}}}", time::FRAMES, time::APART.as_millis()))
+}
+
+/// `/ws`: answers 101, and leaves the rest to the connection.
+pub(crate) fn websocket(
+    connection: &Connection,
+    headers: &HeaderMap,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Reply, Problem> {
+    let fields = handshake::accept(headers).map_err(|detail| Problem::new(426, "not_a_websocket", detail))?;
+    let upgrade = upgrade.ok_or_else(|| Problem::new(426, "not_a_websocket", "this connection cannot be upgraded"))?;
+    connection.go_over_to(upgrade);
+    Ok(switching_reply(fields))
+}
+
+fn clock_value(field: &'static str, bytes: &[u8]) -> Result<u64, Problem> {
+    let number = std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| {
+        let detail = format!("{field} must be a clock value, the id of the last message that was seen");
+        Problem::new(400, "bad_clock", detail).field(field).value(super::percent::shown(bytes))
+    })
+}

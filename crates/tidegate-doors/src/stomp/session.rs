@@ -1,0 +1,368 @@
+//! One client, from CONNECT to its end.
+//!
+//! Frames are taken one after another. A frame that cannot be taken ends the session with an ERROR that says
+//! why; nothing of it has been done then.
+
+use super::subscription::{Ended, Label, follow, follow_time};
+use super::writer::{self, Out};
+use super::{House, words};
+use bytes::{Buf as _, BytesMut};
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_events::{Cut, Mode, Outcome, Stream, SubmitError};
+use tidegate_wire::stomp::{self, Command, Frame};
+use tidegate_wire::websocket::{self, Assembly, Opcode, Violation};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// Most subscriptions of a client.
+const SUBSCRIPTIONS_MAX: usize = 100;
+/// Longest id that is echoed, in bytes.
+const ID_BYTES_MAX: usize = 256;
+/// How long a client may take to say CONNECT.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// The most often that this side beats, and wants the other to.
+const BEAT_MS: u64 = 1_000;
+
+/// Serves a client on a WebSocket that is open.
+pub(crate) async fn serve(io: impl AsyncRead + AsyncWrite + Send, house: House) {
+    let (reader, writer) = tokio::io::split(io);
+    let (out, queue) = mpsc::channel(writer::QUEUE);
+    let mut writing = pin!(writer::run(writer, queue));
+    let mut session = Session::new(house, out);
+    let end = tokio::select! {
+        () = &mut writing => return,
+        end = session.run(reader) => end,
+    };
+    let Session { out, tasks, .. } = session;
+    drop(tasks);
+    let say = async {
+        // Whoever is gone hears nothing.
+        let _ = out.send(Out::Last(end.words())).await;
+        drop(out);
+    };
+    let _ = timeout(writer::LAST_WORDS, async { tokio::join!(say, writing) }).await;
+}
+
+struct Session {
+    house: House,
+    out: mpsc::Sender<Out>,
+    tasks: JoinSet<Ended>,
+    subscriptions: HashMap<String, AbortHandle>,
+    state: State,
+    assembly: Assembly,
+}
+
+enum State {
+    /// CONNECT must come until then.
+    Awaited(Instant),
+    /// The next byte must come until then, if heart-beats were agreed on.
+    Connected { beats: Option<Duration>, next: Instant },
+}
+
+/// Why a session ends.
+enum End {
+    /// The client has gone, or said goodbye.
+    Gone,
+    Closing,
+    Violation(Violation),
+    Refused {
+        message: &'static str,
+        detail: String,
+        receipt: Option<String>,
+    },
+}
+
+impl End {
+    fn words(&self) -> bytes::Bytes {
+        match self {
+            End::Gone => words::close(1000),
+            End::Closing => words::close(1001),
+            End::Violation(violation) => {
+                words::last("bad WebSocket frame", &violation.to_string(), None, violation.status())
+            }
+            End::Refused { message, detail, receipt } => words::last(message, detail, receipt.as_deref(), 1008),
+        }
+    }
+}
+
+fn refuse<T>(message: &'static str, detail: impl Into<String>) -> Result<T, End> {
+    Err(End::Refused { message, detail: detail.into(), receipt: None })
+}
+
+impl Session {
+    fn new(house: House, out: mpsc::Sender<Out>) -> Session {
+        Session {
+            house,
+            out,
+            tasks: JoinSet::new(),
+            subscriptions: HashMap::new(),
+            state: State::Awaited(Instant::now() + CONNECT_WITHIN),
+            assembly: Assembly::default(),
+        }
+    }
+
+    async fn run(&mut self, mut reader: impl AsyncRead + Unpin) -> End {
+        let mut buffer = BytesMut::with_capacity(4 << 10);
+        let mut closing = self.house.closing.clone();
+        loop {
+            if let Err(end) = self.take_all(&mut buffer).await {
+                return end;
+            }
+            let deadline = self.deadline();
+            tokio::select! {
+                read = reader.read_buf(&mut buffer) => match read {
+                    Ok(1..) => self.heard(),
+                    _ => return End::Gone,
+                },
+                Some(ended) = self.tasks.join_next() => match ended {
+                    Ok(Ended::Cut(Cut::Closed(_))) => return End::Closing,
+                    Ok(Ended::Cut(cut)) => {
+                        return End::Refused { message: "too slow", detail: cut.to_string(), receipt: None };
+                    }
+                    // Unsubscribed.
+                    Ok(Ended::Gone) | Err(_) => {}
+                },
+                _ = closing.wait_for(|closing| *closing) => return End::Closing,
+                () = sleep_until(deadline) => return self.silent(),
+            }
+        }
+    }
+
+    fn heard(&mut self) {
+        if let State::Connected { beats: Some(every), next } = &mut self.state {
+            *next = Instant::now() + *every * 2 + Duration::from_secs(1);
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        match self.state {
+            State::Awaited(until) => until,
+            State::Connected { next, .. } => next,
+        }
+    }
+
+    fn silent(&self) -> End {
+        let (message, detail) = match self.state {
+            State::Awaited(_) => ("no CONNECT", "CONNECT did not come within 10 s"),
+            State::Connected { .. } => ("no heart-beat", "nothing came for more than two heart-beats"),
+        };
+        End::Refused { message, detail: detail.to_owned(), receipt: None }
+    }
+
+    /// Takes every WebSocket frame that is all there.
+    async fn take_all(&mut self, buffer: &mut BytesMut) -> Result<(), End> {
+        while let Some(head) = websocket::read_head(buffer).map_err(End::Violation)? {
+            if buffer.len() < head.head_len + head.payload_len {
+                return Ok(());
+            }
+            buffer.advance(head.head_len);
+            let mut payload = buffer.split_to(head.payload_len);
+            head.unmask(&mut payload);
+            match head.opcode {
+                Opcode::Close => return Err(End::Gone),
+                Opcode::Ping => self.say(words::pong(&payload)).await?,
+                Opcode::Pong => {}
+                _ => {
+                    if let Some(message) = self.assembly.push(&head, &payload).map_err(End::Violation)? {
+                        self.take_message(&message).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A WebSocket message: whole STOMP frames, or line ends, which are heart-beats.
+    async fn take_message(&mut self, message: &[u8]) -> Result<(), End> {
+        let mut rest = message;
+        loop {
+            match stomp::read(&mut rest) {
+                Ok(Some(frame)) => self.take(&frame).await.map_err(|end| with_receipt(end, &frame))?,
+                Ok(None) => return Ok(()),
+                Err(malformed) => return refuse("bad frame", malformed.to_string()),
+            }
+        }
+    }
+
+    async fn take(&mut self, frame: &Frame<'_>) -> Result<(), End> {
+        match (frame.command, &self.state) {
+            (Command::Connect, State::Awaited(_)) => return self.connect(frame).await,
+            (Command::Connect, _) => return refuse("connected already", "CONNECT is said once"),
+            (_, State::Awaited(_)) => return refuse("not connected", "the first frame must be CONNECT or STOMP"),
+            _ => {}
+        }
+        if frame.header("transaction").is_some() || frame.command == Command::Transaction {
+            return refuse("no transactions", "transactions are not offered; send without one");
+        }
+        let mut status = None;
+        match frame.command {
+            Command::Send => status = self.send(frame).await?,
+            Command::Subscribe => self.subscribe(frame)?,
+            Command::Unsubscribe => self.unsubscribe(frame)?,
+            // Acknowledgements are taken; resuming is by clock value.
+            _ => {}
+        }
+        if let Some(id) = frame.header("receipt") {
+            let mut headers = vec![("receipt-id", checked_id("receipt", id)?)];
+            headers.extend(status.map(|status| ("status", status)));
+            self.say(words::frame("RECEIPT", &headers, b"")).await?;
+        }
+        if frame.command == Command::Disconnect { Err(End::Gone) } else { Ok(()) }
+    }
+
+    async fn connect(&mut self, frame: &Frame<'_>) -> Result<(), End> {
+        let versions = frame.header("accept-version").unwrap_or("1.0");
+        if !versions.split(',').any(|version| version.trim() == "1.2") {
+            return refuse("version not supported", "this server speaks STOMP 1.2; send accept-version:1.2");
+        }
+        let Some((theirs, wanted)) = heart_beats(frame.header("heart-beat").unwrap_or("0,0")) else {
+            return refuse("bad heart-beat", "heart-beat must be two numbers of milliseconds, such as 10000,10000");
+        };
+        let interval = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms.max(BEAT_MS)));
+        let beats = interval(theirs);
+        let never = Instant::now() + Duration::from_secs(86_400 * 365);
+        self.state = State::Connected { beats, next: never };
+        self.heard();
+        let beat = format!("{BEAT_MS},{BEAT_MS}");
+        let server = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
+        self.say(words::frame("CONNECTED", &[("version", "1.2"), ("heart-beat", &beat), ("server", server)], b""))
+            .await?;
+        if let Some(every) = interval(wanted) {
+            // A little earlier than agreed: the network takes its time, too.
+            self.queue(Out::Beat(every * 3 / 4)).await?;
+        }
+        Ok(())
+    }
+
+    /// An event; the receipt tells what became of it.
+    async fn send(&mut self, frame: &Frame<'_>) -> Result<Option<&'static str>, End> {
+        let destination = needed(frame, "destination")?;
+        let Some(name) = destination.strip_prefix("/app/") else {
+            return refuse("unknown destination", format!("SEND goes to /app/STREAM, not to {}", shown(destination)));
+        };
+        if name == "time" {
+            self.house.time.begin();
+            return Ok(None);
+        }
+        match self.stream(name)?.submit(frame.body).await {
+            Ok(Outcome::Submitted { .. }) => Ok(Some("submitted")),
+            Ok(Outcome::Conflict { .. }) => Ok(Some("conflict")),
+            Ok(Outcome::Full { .. }) => Ok(Some("full")),
+            Err(SubmitError::Event(message)) => refuse("bad event", message),
+            Err(SubmitError::Unavailable { .. }) => Ok(Some("unavailable")),
+        }
+    }
+
+    fn subscribe(&mut self, frame: &Frame<'_>) -> Result<(), End> {
+        let id = checked_id("id", needed(frame, "id")?)?;
+        let destination = needed(frame, "destination")?;
+        if self.subscriptions.contains_key(id) {
+            return refuse("id in use", format!("the subscription {} is there already; choose another id", shown(id)));
+        }
+        if self.subscriptions.len() >= SUBSCRIPTIONS_MAX {
+            return refuse(
+                "too many subscriptions",
+                format!("a client has at most {SUBSCRIPTIONS_MAX}; unsubscribe some"),
+            );
+        }
+        let acknowledges = match frame.header("ack").unwrap_or("auto") {
+            "auto" => false,
+            "client" | "client-individual" => true,
+            _ => return refuse("bad ack", "ack must be auto, client or client-individual"),
+        };
+        let from = match frame.header("from-clock").map(str::parse) {
+            None => None,
+            Some(Ok(clock)) => Some(clock),
+            Some(Err(_)) => {
+                return refuse("bad from-clock", "from-clock must be the clock value of the last message seen");
+            }
+        };
+        let Some(name) = destination.strip_prefix("/topic/") else {
+            return refuse("unknown destination", format!("topics are /topic/STREAM, not {}", shown(destination)));
+        };
+        let label = Label { id: id.to_owned(), destination: destination.to_owned(), acknowledges };
+        let handle = match name {
+            "time" => self.tasks.spawn(follow_time(self.house.time.subscribe(), label, self.out.clone())),
+            name => {
+                let stream = Arc::clone(self.stream(name)?);
+                self.tasks.spawn(follow(stream, from, label, self.out.clone()))
+            }
+        };
+        self.subscriptions.insert(id.to_owned(), handle);
+        Ok(())
+    }
+
+    fn unsubscribe(&mut self, frame: &Frame<'_>) -> Result<(), End> {
+        let id = needed(frame, "id")?;
+        match self.subscriptions.remove(id) {
+            Some(handle) => {
+                handle.abort();
+                Ok(())
+            }
+            None => refuse("unknown subscription", format!("no subscription has the id {}", shown(id))),
+        }
+    }
+
+    /// A stream by its name, or the first of a mode by the original's.
+    fn stream(&self, name: &str) -> Result<&Arc<Stream>, End> {
+        let streams = &self.house.streams;
+        let found = streams.get(name).or_else(|| match name {
+            "only-once" => streams.first_of(Mode::OnlyOnce),
+            "strictly-once" => streams.first_of(Mode::StrictlyOnce),
+            _ => None,
+        });
+        match found {
+            Some(stream) => Ok(stream),
+            None => refuse("unknown destination", format!("no stream is named {}", shown(name))),
+        }
+    }
+
+    async fn say(&mut self, bytes: bytes::Bytes) -> Result<(), End> {
+        self.queue(Out::Parts(vec![bytes])).await
+    }
+
+    async fn queue(&mut self, out: Out) -> Result<(), End> {
+        self.out.send(out).await.map_err(|_| End::Gone)
+    }
+}
+
+fn with_receipt(end: End, frame: &Frame<'_>) -> End {
+    match end {
+        End::Refused { message, detail, .. } => {
+            let receipt = frame.header("receipt").filter(|id| id.len() <= ID_BYTES_MAX).map(str::to_owned);
+            End::Refused { message, detail, receipt }
+        }
+        other => other,
+    }
+}
+
+fn needed<'f>(frame: &'f Frame<'_>, name: &'static str) -> Result<&'f str, End> {
+    match frame.header(name) {
+        Some(value) => Ok(value),
+        None => refuse("header missing", format!("the frame has no header {name}; add it")),
+    }
+}
+
+fn checked_id<'f>(name: &str, id: &'f str) -> Result<&'f str, End> {
+    if id.len() <= ID_BYTES_MAX {
+        return Ok(id);
+    }
+    refuse("header too long", format!("{name} has {} bytes, more than {ID_BYTES_MAX}; use a shorter one", id.len()))
+}
+
+/// `cx,cy`: what the client can send, and what it wants to get.
+fn heart_beats(text: &str) -> Option<(u64, u64)> {
+    let (send, get) = text.split_once(',')?;
+    let number = |text: &str| text.trim().parse::<u64>().ok().filter(|ms| *ms <= 86_400_000);
+    number(send).zip(number(get))
+}
+
+fn shown(text: &str) -> String {
+    let short: String = text.chars().take(64).flat_map(char::escape_debug).collect();
+    format!("\"{short}\"")
+}

@@ -1,0 +1,101 @@
+//! One subscription: a topic's messages into MESSAGE frames.
+
+use super::writer::Out;
+use bytes::Bytes;
+use std::sync::Arc;
+use tidegate_events::{Cut, Message, Stream, Subscription};
+use tidegate_wire::stomp;
+use tidegate_wire::websocket::{self, Opcode};
+use tokio::sync::{broadcast, mpsc};
+
+/// A body of more bytes is not copied for each subscriber.
+const COPIED_MAX: usize = 16 << 10;
+
+/// What every frame of a subscription says.
+pub(super) struct Label {
+    pub(super) id: String,
+    pub(super) destination: String,
+    /// Whether the client wants to acknowledge: then frames carry an id for it. Nothing depends on that.
+    pub(super) acknowledges: bool,
+}
+
+/// Why a subscription ended.
+pub(super) enum Ended {
+    Cut(Cut),
+    /// Nobody takes its frames any more.
+    Gone,
+}
+
+/// Follows a stream.
+pub(super) async fn follow(stream: Arc<Stream>, from: Option<u64>, label: Label, out: mpsc::Sender<Out>) -> Ended {
+    let mut subscription: Subscription = stream.subscribe(from).await;
+    loop {
+        match subscription.next().await {
+            Ok(messages) => {
+                if out.send(Out::Parts(label.frames(&messages))).await.is_err() {
+                    return Ended::Gone;
+                }
+            }
+            Err(cut) => return Ended::Cut(cut),
+        }
+    }
+}
+
+/// Follows the time.
+pub(super) async fn follow_time(mut times: broadcast::Receiver<Bytes>, label: Label, out: mpsc::Sender<Out>) -> Ended {
+    let mut count = 0_u64;
+    loop {
+        match times.recv().await {
+            Ok(time) => {
+                count += 1;
+                let mut frame = Vec::new();
+                label.push_head(&mut frame, count, "text/plain", time.len());
+                frame.extend_from_slice(&time);
+                frame.push(0);
+                if out.send(Out::Parts(vec![frame.into()])).await.is_err() {
+                    return Ended::Gone;
+                }
+            }
+            Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => return Ended::Gone,
+        }
+    }
+}
+
+impl Label {
+    /// Frames of all these messages; large bodies are shared, small ones copied into one buffer.
+    fn frames(&self, messages: &[Message]) -> Vec<Bytes> {
+        let (mut parts, mut buffer) = (Vec::new(), Vec::new());
+        for Message { clock, body, .. } in messages {
+            self.push_head(&mut buffer, *clock, "application/json", body.len());
+            if body.len() > COPIED_MAX {
+                parts.push(std::mem::take(&mut buffer).into());
+                parts.push(body.clone());
+            } else {
+                buffer.extend_from_slice(body);
+            }
+            buffer.push(0);
+        }
+        parts.push(buffer.into());
+        parts
+    }
+
+    /// The heads of the WebSocket and the STOMP frame; the body and a NUL must follow.
+    fn push_head(&self, out: &mut Vec<u8>, message_id: u64, content_type: &str, body_len: usize) {
+        let (message_id, length) = (message_id.to_string(), body_len.to_string());
+        let ack = format!("{} {message_id}", self.id);
+        let headers = [
+            ("subscription", self.id.as_str()),
+            ("message-id", &message_id),
+            ("destination", &self.destination),
+            ("content-type", content_type),
+            ("content-length", &length),
+            ("ack", &ack),
+        ];
+        let headers = if self.acknowledges { &headers[..] } else { &headers[..5] };
+        let mut head = Vec::with_capacity(160);
+        stomp::push_head(&mut head, "MESSAGE", headers);
+        websocket::push_head(out, Opcode::Text, head.len() + body_len + 1);
+        out.extend_from_slice(&head);
+    }
+}

@@ -1,0 +1,290 @@
+//! A stream's timeline in this process: its lock, its journal, and the thread that wakes at due times.
+//!
+//! Without a journal a step is told at once. With one, steps gather in a batch while the one before is
+//! being synced (group commit); when theirs is on disk they are told, and whoever submitted is
+//! answered. Locks are held for arithmetic and encoding only, never for the disk.
+//! Invariant: what is told is durable, and told in the order of the clock.
+
+use crate::journal::{Batch, Journal, JournalError, Standing};
+use crate::log::{Log, Message};
+use crate::stream::SubmitError;
+use crate::{Now, StreamSpec, message};
+use bytes::Bytes;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tidegate_core::Micros;
+use tidegate_core::timeline::{Outcome, Step, Timeline, Witness};
+use tokio::sync::oneshot;
+
+/// Longest sleep of the thread: the server's clock may be set forward meanwhile.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+/// How long after the disk refused the same batch is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+/// One stream's state.
+pub(crate) struct Embedded {
+    spec: StreamSpec,
+    now: Now,
+    log: Arc<Log>,
+    state: Mutex<State>,
+    /// There is something to commit, or an end.
+    work: Condvar,
+}
+
+struct State {
+    timeline: Timeline,
+    told: Told,
+    /// Whoever waits for the gathering batch.
+    waiting: Vec<oneshot::Sender<()>>,
+    /// A batch is on its way to disk.
+    committing: bool,
+    /// What the disk said, while it refuses.
+    failed: Option<String>,
+    stopped: bool,
+}
+
+/// Where steps go.
+enum Told {
+    /// Into the log at once.
+    AtOnce,
+    /// Into the log once they are on disk.
+    Durably { batch: Batch, messages: Vec<Message> },
+}
+
+/// Whether a stream is kept on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Durability {
+    None,
+    Journal,
+}
+
+impl Embedded {
+    pub(crate) fn new(
+        spec: StreamSpec,
+        timeline: Timeline,
+        log: Arc<Log>,
+        durability: Durability,
+        now: Now,
+    ) -> Embedded {
+        let told = match durability {
+            Durability::None => Told::AtOnce,
+            Durability::Journal => Told::Durably { batch: Batch::default(), messages: Vec::new() },
+        };
+        let state = State { timeline, told, waiting: Vec::new(), committing: false, failed: None, stopped: false };
+        let embedded = Embedded { spec, now, log, state: Mutex::new(state), work: Condvar::new() };
+        embedded.start();
+        embedded
+    }
+
+    fn start(&self) {
+        let StreamSpec { rules, overdue, .. } = &self.spec;
+        let now = (self.now)();
+        self.state().act(&self.log, |timeline, witness| timeline.start(rules, *overdue, now, witness));
+    }
+
+    /// Takes an event; answered once all it was decided by is durable.
+    pub(crate) async fn submit(&self, event: &str) -> Result<Outcome, SubmitError> {
+        let (outcome, durable) = self.decide(event)?;
+        match durable {
+            Some(durable) => durable.await.map(|()| outcome).map_err(|_| self.unavailable()),
+            None => Ok(outcome),
+        }
+    }
+
+    fn decide(&self, event: &str) -> Result<(Outcome, Option<oneshot::Receiver<()>>), SubmitError> {
+        let mut state = self.state();
+        if state.stopped || state.failed.is_some() {
+            drop(state);
+            return Err(self.unavailable());
+        }
+        let (rules, now) = (&self.spec.rules, (self.now)());
+        let outcome = state.act(&self.log, |timeline, witness| timeline.submit(rules, event, now, witness));
+        if !state.has_undurable() {
+            return Ok((outcome, None));
+        }
+        let (told, durable) = oneshot::channel();
+        state.waiting.push(told);
+        if !state.committing {
+            self.work.notify_one();
+        }
+        Ok((outcome, Some(durable)))
+    }
+
+    fn unavailable(&self) -> SubmitError {
+        match self.state().failed.clone() {
+            Some(cause) => SubmitError::Unavailable { what: "the journal cannot be written", cause },
+            None => SubmitError::Unavailable { what: "the stream is closing", cause: String::new() },
+        }
+    }
+
+    /// The snapshot now: its clock value, which may not be durable yet, and its JSON.
+    pub(crate) fn snapshot(&self) -> (u64, Bytes) {
+        let mut state = self.state();
+        self.advance(&mut state);
+        let snapshot = (state.timeline.clock(), message::key_frame(&state.timeline).into());
+        if state.has_undurable() && !state.committing {
+            self.work.notify_one();
+        }
+        snapshot
+    }
+
+    /// Texts that are remembered.
+    pub(crate) fn len(&self) -> usize {
+        self.state().timeline.len()
+    }
+
+    /// Ends the thread, after what it has to commit.
+    pub(crate) fn stop(&self) {
+        self.state().stopped = true;
+        self.work.notify_one();
+    }
+
+    /// The thread: publishes at due times and commits batches, until the stop.
+    pub(crate) fn run(&self, mut journal: Option<Journal>) {
+        let mut state = self.state();
+        while !state.stopped || state.has_undurable() {
+            let now = self.advance(&mut state);
+            state = match (&mut journal, state.has_undurable()) {
+                (Some(journal), true) => match self.commit(state, journal) {
+                    Some(state) => state,
+                    None => break,
+                },
+                _ => {
+                    let wake = state.timeline.wake_at(&self.spec.rules);
+                    let waited = self.work.wait_timeout(state, until(wake, now));
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        self.log.close();
+    }
+
+    fn advance(&self, state: &mut State) -> Micros {
+        let now = (self.now)();
+        if !state.stopped {
+            state.act(&self.log, |timeline, witness| timeline.advance(&self.spec.rules, now, witness));
+        }
+        now
+    }
+
+    /// One group commit: the batch leaves the lock, comes to disk, and is told. `None`: the stop came while
+    /// the disk refused, and nothing after this batch may be written.
+    fn commit<'a>(&'a self, mut state: MutexGuard<'a, State>, journal: &mut Journal) -> Option<MutexGuard<'a, State>> {
+        let standing = Standing { clock: state.timeline.clock(), horizon_ms: state.timeline.horizon_ms() };
+        let oldest_ms = state.timeline.oldest_ms();
+        let mut waiting = std::mem::take(&mut state.waiting);
+        let (batch, messages) = state.told.gathered();
+        state.committing = true;
+        drop(state);
+        while let Err(error) = commit(journal, &batch) {
+            // Those who wait are told that nobody knows; the batch is tried until it is on disk.
+            waiting.clear();
+            let mut state = self.state();
+            state.failed = Some(error.to_string());
+            state.waiting.clear();
+            if state.stopped {
+                return None;
+            }
+            drop(self.work.wait_timeout(state, RETRY_AFTER));
+        }
+        self.tell(messages, waiting);
+        // Room is a matter of housekeeping: it is tried again after the next commit.
+        let _ = journal.tend(standing, oldest_ms);
+        let mut state = self.state();
+        (state.committing, state.failed) = (false, None);
+        Some(state)
+    }
+
+    fn tell(&self, messages: Vec<Message>, waiting: Vec<oneshot::Sender<()>>) {
+        self.log.push(messages);
+        for waiter in waiting {
+            // One who has left needs no answer.
+            let _ = waiter.send(());
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A batch may hold nothing but waiters for the one before.
+fn commit(journal: &mut Journal, batch: &Batch) -> Result<(), JournalError> {
+    if batch.is_empty() { Ok(()) } else { journal.commit(batch) }
+}
+
+impl State {
+    /// Lets the timeline act; its steps go where they belong.
+    fn act<R>(&mut self, log: &Log, act: impl FnOnce(&mut Timeline, Witness<'_>) -> R) -> R {
+        let State { timeline, told, .. } = self;
+        act(timeline, &mut |step, timeline| told.take(step, timeline, log))
+    }
+
+    fn has_undurable(&self) -> bool {
+        match &self.told {
+            Told::AtOnce => false,
+            Told::Durably { batch, .. } => !batch.is_empty() || self.committing || !self.waiting.is_empty(),
+        }
+    }
+}
+
+impl Told {
+    fn take(&mut self, step: &Step, timeline: &Timeline, log: &Log) {
+        let message = told_as(step, timeline);
+        match self {
+            Told::AtOnce => log.push(message),
+            Told::Durably { batch, messages } => {
+                batch.push(step);
+                messages.extend(message);
+            }
+        }
+    }
+
+    fn gathered(&mut self) -> (Batch, Vec<Message>) {
+        match self {
+            Told::AtOnce => (Batch::default(), Vec::new()),
+            Told::Durably { batch, messages } => (std::mem::take(batch), std::mem::take(messages)),
+        }
+    }
+}
+
+/// The message of a step, if it has one.
+pub(crate) fn told_as(step: &Step, timeline: &Timeline) -> Option<Message> {
+    let clock = step.clock()?;
+    let body = message::of_step(step, timeline)?.into();
+    Some(Message { clock, body, is_key_frame: matches!(step, Step::KeyFrame { .. }) })
+}
+
+/// How long to sleep.
+fn until(wake: Option<Micros>, now: Micros) -> Duration {
+    let wait = wake.map_or(SLEEP_MAX, |wake| Duration::from_micros(wake.saturating_sub(now).get()));
+    wait.min(SLEEP_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::timeline::Mode;
+
+    #[test]
+    fn e5_nothing_is_told_while_the_disk_refuses() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, _real) = Journal::on_a_full_disk(folder.path());
+        let log = Arc::new(Log::new(0));
+        let now: Now = Arc::new(|| Micros::from_secs(5));
+        let spec = StreamSpec::new("orders", Mode::OnlyOnce);
+        let line = Embedded::new(spec, Timeline::default(), Arc::clone(&log), Durability::Journal, now);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| line.run(Some(journal)));
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            for _ in 0..3 {
+                let said = runtime.block_on(line.submit("taco")).unwrap_err();
+                assert!(said.to_string().contains("cannot be written"), "{said}");
+            }
+            assert!(!log.reaches_back_to(1), "nothing was told");
+            line.stop();
+            thread.join().unwrap();
+        });
+        assert_eq!(Journal::open(folder.path(), |_, step| panic!("{step:?}")).unwrap().1.standing.clock, 0);
+    }
+}

@@ -1,0 +1,342 @@
+//! A stream's steps on disk: append-only, in segments that are dropped whole.
+//!
+//! `PATH/STREAM/00000007.journal` and so on, each a head and [frames](frame), one for every commit. As an event
+//! lives for one duration only, a segment whose steps all lie before the oldest thing still alive is
+//! not needed any more: compaction is deleting files, and nothing is ever rewritten.
+//!
+//! Invariant: a step is told to nobody before its frame is synced. So what a crash tears off the
+//! end was never told, and is cut; anything else that does not add up is an error for people to look at.
+
+mod frame;
+mod record;
+
+use frame::Front;
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::{error, fmt};
+use tidegate_core::timeline::Step;
+
+const MAGIC: &[u8; 16] = b"tidegate events1";
+/// Past so many bytes a segment is closed and the next begun.
+const SEGMENT_BYTES: u64 = 16 << 20;
+const EXTENSION: &str = "journal";
+
+/// Why a journal cannot be read or written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// The operating system refused.
+    Io {
+        /// What was tried, such as "write".
+        doing: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// Another process has the folder.
+    InUse(PathBuf),
+    /// A file is not what was written.
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// At which byte.
+        at: u64,
+        /// What does not fit.
+        what: String,
+    },
+}
+
+impl error::Error for JournalError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            JournalError::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JournalError::Io { doing, path, source } => {
+                write!(f, "cannot {doing} {}: {source}; check the path, its owner and the free space", path.display())
+            }
+            JournalError::InUse(path) => {
+                write!(f, "another process holds {}; stop it, or give this one a path of its own", path.display())
+            }
+            JournalError::Damaged { path, at, what } => write!(
+                f,
+                "{} is damaged at byte {at}: {what}; restore the folder from a copy, or move it away to start with an empty stream",
+                path.display()
+            ),
+        }
+    }
+}
+
+pub(crate) fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
+    let path = path.to_owned();
+    move |source| JournalError::Io { doing, path, source }
+}
+
+/// Where a stream stood when a segment was begun.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Standing {
+    pub(crate) clock: u64,
+    pub(crate) horizon_ms: u64,
+}
+
+/// What opening a journal found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Where the first segment begins.
+    pub(crate) standing: Standing,
+    /// A sentence about a torn tail that was cut.
+    pub(crate) cut: Option<String>,
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    folder: PathBuf,
+    /// Closed segments: number, and the horizon at their end.
+    closed: VecDeque<(u64, u64)>,
+    number: u64,
+    file: File,
+    /// Bytes of the open segment that are known to be on disk.
+    len: u64,
+}
+
+/// Steps that are committed together.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    pub(crate) fn push(&mut self, step: &Step) {
+        record::encode(&mut self.bytes, step);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+impl Journal {
+    /// Opens a folder, making it if need be, and gives every step to `replay`, in order, with where the first
+    /// segment begins.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged other than by a torn tail.
+    pub(crate) fn open(
+        folder: &Path,
+        mut replay: impl FnMut(Standing, Step),
+    ) -> Result<(Journal, Found), JournalError> {
+        fs::create_dir_all(folder).map_err(io_error("create", folder))?;
+        let numbers = segments(folder)?;
+        let mut found = Found::default();
+        let (mut closed, mut reached, mut last) = (VecDeque::new(), None, None);
+        for (index, number) in numbers.iter().enumerate() {
+            let is_last = index + 1 == numbers.len();
+            let path = path_of(folder, *number);
+            let segment = read(&path, is_last, &mut reached, &mut found, &mut replay)?;
+            match segment {
+                Some(len) if is_last => last = Some((*number, len)),
+                Some(_) => closed.push_back((*number, reached.map_or(0, |reached: Standing| reached.horizon_ms))),
+                // Begun, but its head never came to disk.
+                None => fs::remove_file(&path).map_err(io_error("remove", &path))?,
+            }
+        }
+        let standing = reached.unwrap_or_default();
+        let (number, file, len) = match last {
+            Some((number, len)) => (number, reopen(&path_of(folder, number), len)?, len),
+            None => {
+                let number = numbers.last().copied().unwrap_or(1);
+                let (file, len) = begin(folder, number, standing)?;
+                (number, file, len)
+            }
+        };
+        Ok((Journal { folder: folder.to_owned(), closed, number, file, len }, found))
+    }
+
+    /// Brings a batch to disk: after `Ok` it survives a power cut. After an error it may be tried again.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(crate) fn commit(&mut self, batch: &Batch) -> Result<(), JournalError> {
+        let mut framed = Vec::with_capacity(batch.bytes.len() + 16);
+        frame::push(&mut framed, &batch.bytes);
+        let path = path_of(&self.folder, self.number);
+        // Where a failed attempt began, the next one begins again: the kernel may have dropped its pages.
+        self.file.seek(SeekFrom::Start(self.len)).map_err(io_error("seek in", &path))?;
+        self.file.write_all(&framed).map_err(io_error("write", &path))?;
+        self.file.sync_data().map_err(io_error("sync", &path))?;
+        self.len += framed.len() as u64;
+        Ok(())
+    }
+
+    /// Housekeeping after a commit: begins the next segment, and deletes those that nothing alive needs.
+    ///
+    /// # Errors
+    /// When the disk refuses; the journal goes on as it was.
+    pub(crate) fn tend(&mut self, standing: Standing, oldest_ms: Option<u64>) -> Result<(), JournalError> {
+        self.tend_past(SEGMENT_BYTES, standing, oldest_ms)
+    }
+
+    fn tend_past(&mut self, bytes: u64, standing: Standing, oldest_ms: Option<u64>) -> Result<(), JournalError> {
+        if self.len >= bytes {
+            let (file, len) = begin(&self.folder, self.number + 1, standing)?;
+            self.closed.push_back((self.number, standing.horizon_ms));
+            (self.number, self.file, self.len) = (self.number + 1, file, len);
+        }
+        while let Some((number, end_ms)) = self.closed.front()
+            && oldest_ms.is_none_or(|oldest_ms| *end_ms < oldest_ms)
+        {
+            let path = path_of(&self.folder, *number);
+            fs::remove_file(&path).map_err(io_error("remove", &path))?;
+            self.closed.pop_front();
+        }
+        Ok(())
+    }
+}
+
+fn path_of(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{number:08}.{EXTENSION}"))
+}
+
+/// The numbers of the segments, in order.
+fn segments(folder: &Path) -> Result<Vec<u64>, JournalError> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(folder).map_err(io_error("list", folder))? {
+        let path = entry.map_err(io_error("list", folder))?.path();
+        if path.extension().is_some_and(|extension| extension == EXTENSION) {
+            let number = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
+            numbers.push(number.ok_or_else(|| damaged(&path, 0, "its name is no segment's"))?);
+        }
+    }
+    numbers.sort_unstable();
+    match numbers.windows(2).find(|pair| pair[1] != pair[0] + 1) {
+        Some(pair) => Err(damaged(&path_of(folder, pair[0] + 1), 0, "the segment is missing")),
+        None => Ok(numbers),
+    }
+}
+
+/// Begins a segment; it is on disk, and found by its name, when this returns.
+fn begin(folder: &Path, number: u64, standing: Standing) -> Result<(File, u64), JournalError> {
+    let path = path_of(folder, number);
+    let mut bytes = MAGIC.to_vec();
+    let numbers = [standing.clock.to_le_bytes(), standing.horizon_ms.to_le_bytes()].concat();
+    frame::push(&mut bytes, &numbers);
+    let mut file = File::create(&path).map_err(io_error("create", &path))?;
+    file.write_all(&bytes).map_err(io_error("write", &path))?;
+    file.sync_all().map_err(io_error("sync", &path))?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("sync", folder))?;
+    Ok((file, bytes.len() as u64))
+}
+
+fn reopen(path: &Path, len: u64) -> Result<File, JournalError> {
+    let file = OpenOptions::new().write(true).open(path).map_err(io_error("open", path))?;
+    file.set_len(len).map_err(io_error("cut", path))?;
+    file.sync_all().map_err(io_error("sync", path))?;
+    Ok(file)
+}
+
+/// Reads a segment, and gives how many of its bytes are good; `None`: not even its head is.
+fn read(
+    path: &Path,
+    is_last: bool,
+    reached: &mut Option<Standing>,
+    found: &mut Found,
+    replay: &mut impl FnMut(Standing, Step),
+) -> Result<Option<u64>, JournalError> {
+    let bytes = fs::read(path).map_err(io_error("read", path))?;
+    let mut at = 0;
+    let mut torn = |at: usize| {
+        if !is_last {
+            return Err(damaged(path, at, "a frame is torn, and a segment comes after it"));
+        }
+        let lost = bytes.len() - at;
+        found.cut = Some(format!(
+            "{}: {lost} bytes from byte {at} on were not written to their end and are cut; nobody was told of them",
+            path.display()
+        ));
+        Ok(())
+    };
+    let head = match bytes.strip_prefix(MAGIC) {
+        Some(rest) => frame::front(rest),
+        None if MAGIC.starts_with(&bytes) || bytes.iter().all(|byte| *byte == 0) => Front::Torn,
+        None => return Err(damaged(path, 0, "it does not begin as a journal of this version does")),
+    };
+    let Front::Frame(mut payload, len) = head else {
+        if head == Front::Damaged {
+            return Err(damaged(path, MAGIC.len(), "the head's checksum does not fit"));
+        }
+        torn(0)?;
+        return Ok(None);
+    };
+    let standing = record::number(&mut payload).zip(record::number(&mut payload));
+    let Some((clock, horizon_ms)) = standing else { return Err(damaged(path, MAGIC.len(), "the head is too short")) };
+    match reached {
+        None => (*reached, found.standing) = (Some(Standing { clock, horizon_ms }), Standing { clock, horizon_ms }),
+        Some(before) if before.clock != clock => {
+            let what = format!("it goes on from clock {clock}, but the segment before ended at {}", before.clock);
+            return Err(damaged(path, MAGIC.len(), &what));
+        }
+        Some(_) => {}
+    }
+    at += MAGIC.len() + len;
+    loop {
+        match frame::front(&bytes[at..]) {
+            Front::End => return Ok(Some(at as u64)),
+            Front::Damaged => return Err(damaged(path, at, "a frame's checksum does not fit, and whole ones follow")),
+            Front::Torn => {
+                torn(at)?;
+                return Ok(Some(at as u64));
+            }
+            Front::Frame(payload, len) => {
+                steps(path, at, payload, reached, |step| replay(found.standing, step))?;
+                at += len;
+            }
+        }
+    }
+}
+
+fn steps(
+    path: &Path,
+    at: usize,
+    mut payload: &[u8],
+    reached: &mut Option<Standing>,
+    mut replay: impl FnMut(Step),
+) -> Result<(), JournalError> {
+    while !payload.is_empty() {
+        let step =
+            record::decode(&mut payload).ok_or_else(|| damaged(path, at, "a frame holds no step of this version"))?;
+        let standing = reached.get_or_insert_default();
+        if let Some(clock) = step.clock() {
+            if clock != standing.clock + 1 {
+                return Err(damaged(path, at, &format!("clock {clock} follows {}", standing.clock)));
+            }
+            standing.clock = clock;
+        }
+        standing.horizon_ms = standing.horizon_ms.max(time_of(&step));
+        replay(step);
+    }
+    Ok(())
+}
+
+fn time_of(step: &Step) -> u64 {
+    match step {
+        Step::Submitted { time_ms, .. } | Step::KeyFrame { time_ms, .. } | Step::Published { time_ms, .. } => *time_ms,
+        Step::Invalidated { last_ms, .. } | Step::Rearmed { last_ms, .. } => *last_ms,
+    }
+}
+
+fn damaged(path: &Path, at: usize, what: &str) -> JournalError {
+    JournalError::Damaged { path: path.to_owned(), at: at as u64, what: what.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

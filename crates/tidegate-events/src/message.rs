@@ -1,0 +1,90 @@
+//! Messages as subscribers get them: one JSON object each, its fields in a fixed order.
+//!
+//! Encoded once, then shared by all who are told.
+
+use std::fmt::Write as _;
+use tidegate_core::timeline::{Incubating, Step, Timeline};
+
+/// The message of a step; `None`: the step is nobody's business.
+#[must_use]
+pub fn of_step(step: &Step, timeline: &Timeline) -> Option<String> {
+    match step {
+        Step::Submitted { clock, event, time_ms } => Some(delta(*clock, event, *time_ms, "SUBMITTED_EVENT")),
+        Step::Published { clock, event, time_ms } => Some(delta(*clock, event, *time_ms, "PUBLISHED_EVENT")),
+        Step::Invalidated { clock, event, time_ms, .. } => Some(delta(*clock, event, *time_ms, "INVALIDATED_EVENT")),
+        Step::KeyFrame { .. } => Some(key_frame(timeline)),
+        Step::Rearmed { .. } => None,
+    }
+}
+
+fn delta(clock: u64, event: &str, time_ms: u64, kind: &str) -> String {
+    let mut text = String::with_capacity(event.len() + 110);
+    let _ = write!(text, "{{\"clock\":{clock},\"eventTime\":{{\"event\":");
+    push_string(&mut text, event);
+    let _ = write!(text, ",\"time\":{time_ms}}},\"messageType\":\"{kind}\"}}");
+    text
+}
+
+/// The snapshot at the timeline's clock value.
+#[must_use]
+pub fn key_frame(timeline: &Timeline) -> String {
+    let mut text = String::with_capacity(64 + timeline.snapshot().len() * 72);
+    let _ = write!(text, "{{\"clock\":{},\"snapshot\":[", timeline.clock());
+    for (index, Incubating { event, time_ms, valid, .. }) in timeline.snapshot().enumerate() {
+        text.push_str(if index > 0 { ",{\"event\":" } else { "{\"event\":" });
+        push_string(&mut text, event);
+        let status = if *valid { "Valid" } else { "Invalid" };
+        let _ = write!(text, ",\"time\":{time_ms},\"status\":\"{status}\"}}");
+    }
+    text.push_str("],\"messageType\":\"KEY_FRAME\"}");
+    text
+}
+
+/// A text as JSON.
+pub fn push_string(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c < ' ' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::Micros;
+    use tidegate_core::timeline::{Mode, StreamRules};
+
+    #[test]
+    fn messages_are_byte_for_byte_as_stated() {
+        let rules =
+            StreamRules { mode: Mode::StrictlyOnce, duration_ms: 10_000, max_events: 10, snapshot_every_ms: 10_000 };
+        let (mut timeline, mut told) = (Timeline::default(), Vec::new());
+        let now = Micros::from_millis(1_700_000_000_000);
+        let mut tell = |step: &Step, timeline: &Timeline| told.extend(of_step(step, timeline));
+        timeline.start(&rules, Default::default(), now, &mut tell);
+        for text in ["taco", "a\"\\\n\u{1}🌮", "taco"] {
+            let _ = timeline.submit(&rules, text, now, &mut tell);
+        }
+        timeline.advance(&rules, Micros::from_millis(1_700_000_009_999), &mut tell);
+        told.push(key_frame(&timeline));
+        let expected = [
+            r#"{"clock":1,"snapshot":[],"messageType":"KEY_FRAME"}"#,
+            r#"{"clock":2,"eventTime":{"event":"taco","time":1700000000000},"messageType":"SUBMITTED_EVENT"}"#,
+            r#"{"clock":3,"eventTime":{"event":"a\"\\\n\u0001🌮","time":1700000000000},"messageType":"SUBMITTED_EVENT"}"#,
+            r#"{"clock":4,"eventTime":{"event":"taco","time":1700000000000},"messageType":"INVALIDATED_EVENT"}"#,
+            r#"{"clock":4,"snapshot":[{"event":"taco","time":1700000000000,"status":"Invalid"},{"event":"a\"\\\n\u0001🌮","time":1700000000000,"status":"Valid"}],"messageType":"KEY_FRAME"}"#,
+        ];
+        assert_eq!(told, expected);
+    }
+}

@@ -1,0 +1,130 @@
+//! One stream, as doors see it: submit, snapshot, subscribe.
+
+use crate::embedded::Embedded;
+use crate::log::Log;
+use crate::subscription::Subscription;
+use crate::{Outcome, StreamSpec};
+use bytes::Bytes;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Above so many bytes a snapshot is used again for the next subscriber, with the deltas since: encoding it
+/// anew for each of many who come together would hold the stream up.
+const SHARED_BYTES: usize = 512 << 10;
+/// And for so many messages.
+const SHARED_FOR: u64 = 4_096;
+
+/// A stream.
+pub struct Stream {
+    pub(crate) spec: StreamSpec,
+    pub(crate) log: Arc<Log>,
+    pub(crate) line: Embedded,
+    /// The latest large snapshot.
+    shared: Mutex<Option<Snapshot>>,
+}
+
+/// All incubating events at a clock value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    /// The clock value.
+    pub clock: u64,
+    /// The key frame's JSON.
+    pub body: Bytes,
+}
+
+/// Why a submission was not decided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SubmitError {
+    /// The text is none: a sentence with the bound and the remedy.
+    Event(String),
+    /// The stream cannot take events now. Whether this one was taken is not known.
+    Unavailable {
+        /// For clients.
+        what: &'static str,
+        /// For people who look after the server; may be empty.
+        cause: String,
+    },
+}
+
+impl std::error::Error for SubmitError {}
+
+impl fmt::Display for SubmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SubmitError::Event(message) => f.write_str(message),
+            SubmitError::Unavailable { what, cause } if cause.is_empty() => write!(f, "{what}; try again"),
+            SubmitError::Unavailable { what, cause } => write!(f, "{what}: {cause}"),
+        }
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(spec: StreamSpec, log: Arc<Log>, line: Embedded) -> Stream {
+        Stream { spec, log, line, shared: Mutex::new(None) }
+    }
+
+    /// Its name and rules.
+    #[must_use]
+    pub fn spec(&self) -> &StreamSpec {
+        &self.spec
+    }
+
+    /// Texts that are remembered now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.line.len()
+    }
+
+    /// True when nothing is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes an event. With durability on, the answer comes after it is on disk (promise E5).
+    ///
+    /// # Errors
+    /// When the text is no event, or the stream cannot take any.
+    pub async fn submit(&self, event: &[u8]) -> Result<Outcome, SubmitError> {
+        let event = crate::check_event(event).map_err(SubmitError::Event)?;
+        self.line.submit(event).await
+    }
+
+    /// All incubating events; given once everything in it is durable.
+    pub async fn snapshot(&self) -> Snapshot {
+        let (clock, body) = self.line.snapshot();
+        let snapshot = Snapshot { clock, body };
+        // A closed log has reached the end of all clocks.
+        let _ = self.log.growth().wait_for(|latest| *latest >= clock).await;
+        let large = snapshot.body.len() >= SHARED_BYTES;
+        *self.shared() = large.then(|| snapshot.clone());
+        snapshot
+    }
+
+    /// A snapshot to begin with; a large one may be of a moment ago, as the deltas since follow it.
+    async fn recent(&self) -> Snapshot {
+        let shared = self.shared().clone();
+        match shared.filter(|shared| self.log.is_near(shared.clock, SHARED_FOR)) {
+            Some(shared) => shared,
+            None => self.snapshot().await,
+        }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Option<Snapshot>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to listen: after a clock value if the log still has all since, else with a snapshot.
+    pub async fn subscribe(self: &Arc<Stream>, from: Option<u64>) -> Subscription {
+        match from.filter(|clock| self.log.reaches_back_to(*clock)) {
+            Some(clock) => Subscription::after(Arc::clone(&self.log), clock),
+            None => Subscription::with(Arc::clone(&self.log), self.recent().await),
+        }
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,155 @@
+//! All streams of a server: opened together, and stopped together.
+
+use crate::embedded::{Durability, Embedded, told_as};
+use crate::journal::{Journal, JournalError, Standing, io_error};
+use crate::log::Log;
+use crate::{Mode, Now, Stream, StreamSpec};
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use tidegate_core::Micros;
+use tidegate_core::timeline::{Step, Timeline};
+
+const LOCK_FILE: &str = "lock";
+
+/// Streams that were read from disk and do not serve yet.
+#[derive(Debug)]
+pub struct Opening {
+    read: Vec<Restored>,
+    lock: Option<File>,
+}
+
+#[derive(Debug)]
+struct Restored {
+    spec: StreamSpec,
+    timeline: Timeline,
+    log: Log,
+    journal: Option<Journal>,
+    cut: Option<String>,
+}
+
+/// Streams that serve. Dropping them stops them, after what they have to commit.
+#[derive(Debug, Default)]
+pub struct Streams {
+    streams: Vec<Arc<Stream>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held while it is open; the operating system lets go of it even after kill -9.
+    lock: Option<File>,
+}
+
+impl Opening {
+    /// Reads what the folder has of these streams; without a folder they are kept in memory only.
+    ///
+    /// # Errors
+    /// When it cannot be read, is damaged, or another process holds it.
+    pub fn read(specs: Vec<StreamSpec>, folder: Option<&Path>) -> Result<Opening, JournalError> {
+        let lock = match folder {
+            Some(folder) if !specs.is_empty() => Some(hold(folder)?),
+            _ => None,
+        };
+        let read = specs.into_iter().map(|spec| restore(spec, folder)).collect::<Result<_, _>>()?;
+        Ok(Opening { read, lock })
+    }
+
+    /// The latest time in any of them: the clock must not start before it.
+    #[must_use]
+    pub fn horizon(&self) -> Micros {
+        let latest = self.read.iter().map(|one| one.timeline.horizon_ms()).max();
+        Micros::from_millis(latest.map_or(0, |ms| ms + 1))
+    }
+
+    /// What people should know of: torn tails that were cut.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        self.read.iter().filter_map(|one| one.cut.as_deref())
+    }
+
+    /// Begins service: overdue events end, each stream's key frame is told, and its thread runs.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub fn start(self, now: &Now) -> std::io::Result<Streams> {
+        let mut streams = Streams::default();
+        streams.lock = self.lock;
+        for Restored { spec, timeline, log, journal, .. } in self.read {
+            let log = Arc::new(log);
+            let durability = if journal.is_some() { Durability::Journal } else { Durability::None };
+            let line = Embedded::new(spec.clone(), timeline, Arc::clone(&log), durability, Arc::clone(now));
+            let stream = Arc::new(Stream::new(spec, log, line));
+            let runner = Arc::clone(&stream);
+            let thread = std::thread::Builder::new().name(format!("stream {}", stream.spec.name));
+            let thread = thread.spawn(move || runner.line.run(journal))?;
+            streams.threads.get_mut().unwrap_or_else(PoisonError::into_inner).push(thread);
+            streams.streams.push(stream);
+        }
+        Ok(streams)
+    }
+}
+
+impl Streams {
+    /// All of them, in the order of the configuration.
+    #[must_use]
+    pub fn all(&self) -> &[Arc<Stream>] {
+        &self.streams
+    }
+
+    /// The stream of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<Stream>> {
+        self.streams.iter().find(|stream| stream.spec.name == name)
+    }
+
+    /// The first stream of a mode.
+    #[must_use]
+    pub fn first_of(&self, mode: Mode) -> Option<&Arc<Stream>> {
+        self.streams.iter().find(|stream| stream.spec.rules.mode == mode)
+    }
+
+    /// Stops all, after what they have to commit; subscriptions end. Blocks until then.
+    pub fn stop(&self) {
+        self.streams.iter().for_each(|stream| stream.line.stop());
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A thread that panicked has told it on stderr already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn hold(folder: &Path) -> Result<File, JournalError> {
+    fs::create_dir_all(folder).map_err(io_error("create", folder))?;
+    let path = folder.join(LOCK_FILE);
+    let lock = File::create(&path).map_err(io_error("create", &path))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(fs::TryLockError::WouldBlock) => Err(JournalError::InUse(folder.to_owned())),
+        Err(fs::TryLockError::Error(source)) => Err(io_error("lock", &path)(source)),
+    }
+}
+
+/// Replays a stream's journal: its state, and the messages for those who resume.
+fn restore(spec: StreamSpec, folder: Option<&Path>) -> Result<Restored, JournalError> {
+    let Some(folder) = folder else {
+        return Ok(Restored { spec, timeline: Timeline::default(), log: Log::new(0), journal: None, cut: None });
+    };
+    let rules = spec.rules;
+    let mut replayed: Option<(Timeline, Log)> = None;
+    let begin =
+        |standing: Standing| (Timeline::going_on(standing.clock, standing.horizon_ms), Log::new(standing.clock));
+    let (journal, found) = Journal::open(&folder.join(&spec.name), |standing, step| {
+        let (timeline, log) = replayed.get_or_insert_with(|| begin(standing));
+        timeline.apply(&step);
+        if let Step::KeyFrame { time_ms, .. } = step {
+            timeline.forget(&rules, Micros::from_millis(time_ms));
+        }
+        log.push(told_as(&step, timeline));
+    })?;
+    let (timeline, log) = replayed.unwrap_or_else(|| begin(found.standing));
+    Ok(Restored { spec, timeline, log, journal: Some(journal), cut: found.cut })
+}

@@ -1,0 +1,92 @@
+//! One subscriber's place in a stream's log.
+
+use crate::Snapshot;
+use crate::log::{Log, Message, Read};
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// About so many bytes are taken from the log at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// A subscriber that has been told everything up to a clock value.
+pub struct Subscription {
+    log: Arc<Log>,
+    growth: watch::Receiver<u64>,
+    after: u64,
+    /// To be told first.
+    snapshot: Option<Snapshot>,
+}
+
+/// Why a subscription ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// It was too slow: the message after this clock value has left the log.
+    Behind(u64),
+    /// The stream is closing; this clock value was reached.
+    Closed(u64),
+}
+
+impl std::error::Error for Cut {}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cut::Behind(clock) => write!(
+                f,
+                "too slow: what follows clock {clock} is no longer kept; read faster, and subscribe again with from-clock:{clock}"
+            ),
+            Cut::Closed(clock) => write!(f, "the server is closing; subscribe again with from-clock:{clock}"),
+        }
+    }
+}
+
+impl Subscription {
+    pub(crate) fn after(log: Arc<Log>, clock: u64) -> Subscription {
+        let growth = log.growth();
+        Subscription { log, growth, after: clock, snapshot: None }
+    }
+
+    pub(crate) fn with(log: Arc<Log>, snapshot: Snapshot) -> Subscription {
+        let mut subscription = Subscription::after(log, snapshot.clock);
+        subscription.snapshot = Some(snapshot);
+        subscription
+    }
+
+    /// The clock value that was reached.
+    #[must_use]
+    pub fn clock(&self) -> u64 {
+        self.after
+    }
+
+    /// The next messages, at least one; waits for it. Nothing is lost when the future is dropped.
+    ///
+    /// # Errors
+    /// When it was too slow, or there will be no more.
+    pub async fn next(&mut self) -> Result<Vec<Message>, Cut> {
+        if let Some(Snapshot { clock, body }) = self.snapshot.take() {
+            return Ok(vec![Message { clock, body, is_key_frame: true }]);
+        }
+        loop {
+            self.growth.mark_unchanged();
+            match self.log.read(self.after, READ_BYTES) {
+                Read::Messages(messages) => {
+                    self.after = messages.last().map_or(self.after, |message| message.clock);
+                    return Ok(messages);
+                }
+                Read::Behind => return Err(Cut::Behind(self.after)),
+                Read::Nothing if self.log.is_closed() => return Err(Cut::Closed(self.after)),
+                Read::Nothing => {
+                    // The sender lives as long as the log.
+                    let _ = self.growth.changed().await;
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("after", &self.after).finish_non_exhaustive()
+    }
+}
