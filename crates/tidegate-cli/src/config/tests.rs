@@ -289,8 +289,8 @@ fn limiters_are_checked() {
             "1:3: limiter \"a\": layout = \"pause\" is a layout in Redis; set kind = \"redis\" in [store], or leave it out",
         ),
         (
-            "layout = \"pause\"\nalgorithm = \"buckets\"\nresolution = \"10500ms\"\nhistory = \"2d\"",
-            "4:10: limiter \"a\" layout: Pause counts in whole seconds, and 10500ms is none",
+            "layout = \"pause\"\nalgorithm = \"buckets\"\nresolution = \"20500ms\"\nhistory = \"2d\"",
+            "4:10: limiter \"a\" layout: Pause counts in whole seconds, and 20500ms is none",
         ),
         ("on_failure = \"panic\"", "4:14: limiter \"a\" on_failure: \"panic\" is no way to decide; use \"local\""),
         (
