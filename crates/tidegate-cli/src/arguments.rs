@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::{client, serve, simulate, udp};
+use crate::{client, proxy, serve, simulate, udp};
 use std::path::PathBuf;
 
 /// One rate limiter behind every door.
@@ -17,6 +17,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve decisions; needs no file
     Serve(serve::Args),
+    /// Forward requests to an upstream; those over the limit wait their turn
+    Proxy(proxy::Args),
     /// Check a configuration: exit 0, or the errors and exit 1
     Validate {
         /// The configuration

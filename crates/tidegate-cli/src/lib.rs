@@ -6,6 +6,7 @@
 //! | `arguments` | what can be typed |
 //! | `config` | the file, the environment, and what is wrong with them |
 //! | `serve` | the doors on the engine, reload, snapshots, the stop |
+//! | `proxy` | the transparent proxy |
 //! | `simulate` | traces and access logs on a clock of their own |
 //! | `client`, `udp` | the commands that ask a server |
 
@@ -19,9 +20,11 @@ mod log;
 #[cfg(test)]
 mod mangled;
 mod nearest;
+mod proxy;
 mod serve;
 mod simulate;
 mod udp;
+mod watch;
 
 use arguments::{Arguments, Command};
 use clap::Parser as _;
@@ -49,6 +52,7 @@ pub(crate) mod exit {
 pub fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(args) => done(serve::run(&args)),
+        Command::Proxy(args) => done(proxy::run(&args)),
         Command::Validate { file } => validate(&file),
         Command::Simulate(args) => done(simulate::run(&args)),
         Command::Udp(args) => udp::run(&args),

@@ -76,6 +76,44 @@ fn blocks_switches_and_lists() {
 }
 
 #[test]
+fn counting_and_asking_apart() {
+    let folder = Folder::new();
+    let limits = "algorithm = \"buckets\"\nlimits = [\"5 per hour\", \"7 per day block 2d\"]";
+    let text = format!(
+        "[doors]\nhttp = \"127.0.0.1:0\"\n[[limiter]]\nname = \"notify\"\n{limits}\n[[limiter]]\nname = \"api\"\nlimits = [\"5 per minute\"]\n"
+    );
+    let server = Server::start(&folder, Some(&folder.write("t.toml", &text)));
+    check(
+        &server,
+        &[
+            ("analyze notify u1", 0, "ok: notify u1"),
+            ("increment notify u1 --count 4", 0, "counted: notify u1, 4 at 20"),
+            ("increment notify u1 --timestamp 0", 0, "not counted: notify u1, 1 at 1970-01-01 00:00:00 UTC"),
+            ("analyze notify u1", 0, "ok: notify u1"),
+            ("increment notify u1", 0, "counted: notify u1, 1 at 20"),
+            ("analyze notify u1", 1, "limited: notify u1, 5 counted of 5 per 1h, blocked until 20"),
+            ("analyze notify u1", 1, "blocked: notify u1, blocked until 20"),
+            ("blocked notify", 0, "u1"),
+            ("unblock-all notify", 0, "unblocked: notify, 1 key"),
+            ("hit notify u1 --cost 5", 0, "allowed: notify u1, 0 of 5 left"),
+            ("hit notify u1", 1, "denied: notify u1, 0 of 5 left; try again in"),
+            (
+                "increment api u1",
+                2,
+                "increment needs algorithm = \"buckets\", and limiter \"api\" has \"token-bucket\"",
+            ),
+            ("analyze api u1", 2, "analyze needs algorithm"),
+            ("increment notify u1 --count -1", 2, "--count"),
+            ("increment notify u1 --timestamp -1", 2, "\"timestamp\" must be seconds since the epoch"),
+        ],
+    );
+    let (code, body) = server.json(&["analyze", "notify", "u1"]);
+    assert_eq!((code, body["status"].as_str(), body["sum"].as_u64()), (1, Some("blocked"), None));
+    let (code, body) = server.json(&["increment", "notify", "u2", "--count", "2"]);
+    assert_eq!((code, body["count"].as_u64(), body["counted"].as_bool()), (0, Some(2), Some(true)));
+}
+
+#[test]
 fn errors_say_what_to_do_and_exit_with_2() {
     let folder = Folder::new();
     let server = Server::start(&folder, None);

@@ -145,11 +145,19 @@ impl State {
         let Some(start) = self.place(grid, shortest, now, at) else {
             return false;
         };
-        if self.blocks.len() >= grid.blocks() && self.find(start).is_err() {
-            self.drop_oldest(self.blocks.len() + 1 - grid.blocks());
+        if self.find(start).is_err() {
+            self.make_room(grid.blocks());
         }
         self.put(start, count);
         true
+    }
+
+    /// Room for one more block, and never for more than are kept.
+    fn make_room(&mut self, most: usize) {
+        self.drop_oldest((self.blocks.len() + 1).saturating_sub(most));
+        if self.blocks.len() == self.blocks.capacity() {
+            self.blocks.reserve_exact(self.blocks.len().max(2).min(most - self.blocks.len()));
+        }
     }
 
     /// The same without taking memory, for a store that has none left: a time without a block counts

@@ -23,6 +23,7 @@ mod state;
 pub mod text;
 pub mod timeline;
 pub mod token_bucket;
+pub mod turnstile;
 
 pub use decision::{Decision, Rate, Status, Verdict};
 pub use key::{KEY_LEN_MAX, KeyError, check_key};

@@ -3,8 +3,10 @@
 //!
 //! One server thread, one client thread on another processor, a million live keys. The client keeps so
 //! many requests under way that no server ever waits for one, and all servers have the same buffers. The
-//! echo servers do nothing but send back what came: recvmmsg/sendmmsg in batches, the ceiling of any
-//! server, and tokio, one datagram at a time, as its own example does it. Servers take turns, in many
+//! echo servers do nothing but send back what came: recvmmsg/sendmmsg in batches, and tokio, one datagram
+//! at a time, as its own example does it. Ids are numbers of 16 bits in no order, as clients send them.
+//! The door sends replies of one length to one client in runs; "no runs" is the door when no two
+//! replies in a row have one length, which costs what replies to many clients cost. Servers take turns, in many
 //! short rounds; what is told is the median of the rounds' ratios, so that a busy moment of the machine
 //! touches few of them.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that panics has failed")]
@@ -38,18 +40,20 @@ const BUFFER_BYTES: usize = 4 << 20;
 
 fn main() {
     let (one, hundred) = (desk(1), desk(100));
-    let mut client = Client::new();
-    let names = ["tidegate, 1 route", "tidegate, 100 routes", "recvmmsg echo", "tokio echo"];
-    let mut rounds: Vec<[f64; 4]> = Vec::new();
+    let mut alike = Client::new(|i| (u64::from(i) * 40_503 % 65_536).to_string());
+    let mut unlike = Client::new(|i| "7".repeat(1 + i as usize % 5));
+    let names = ["tidegate", "tidegate, 100 routes", "recvmmsg echo", "tokio echo", "tidegate, no runs"];
+    let mut rounds: Vec<[f64; 5]> = Vec::new();
     for _ in 0..ROUNDS {
         rounds.push([
-            measure("udp", &mut client, |stop, tell| door(&one, stop, tell)),
-            measure("udp", &mut client, |stop, tell| door(&hundred, stop, tell)),
-            measure("echo", &mut client, batch_echo),
-            measure("echo", &mut client, tokio_echo),
+            measure("udp", &mut alike, |stop, tell| door(&one, stop, tell)),
+            measure("udp", &mut alike, |stop, tell| door(&hundred, stop, tell)),
+            measure("echo", &mut alike, batch_echo),
+            measure("echo", &mut alike, tokio_echo),
+            measure("udp", &mut unlike, |stop, tell| door(&one, stop, tell)),
         ]);
     }
-    let median = |of: &dyn Fn(&[f64; 4]) -> f64| {
+    let median = |of: &dyn Fn(&[f64; 5]) -> f64| {
         let mut all: Vec<f64> = rounds.iter().map(of).collect();
         all.sort_by(f64::total_cmp);
         all[all.len() / 2]
@@ -58,10 +62,15 @@ fn main() {
     for (index, name) in names.iter().enumerate() {
         println!("  {name:22} {:>10.0}", median(&|round| round[index]));
     }
-    println!("tidegate / recvmmsg echo: {:.3}", median(&|round| round[0] / round[2]));
-    println!("tidegate / tokio echo:    {:.3}", median(&|round| round[0] / round[3]));
-    println!("cost of 100 routes / 1:   {:.3}", median(&|round| round[0] / round[1]));
-    println!("recvmmsg / tokio echo:    {:.3}", median(&|round| round[2] / round[3]));
+    let ratio = |name: &str, over: usize, under: usize| {
+        println!("{name:34} {:.3}", median(&|round| round[over] / round[under]));
+    };
+    ratio("tidegate / recvmmsg echo", 0, 2);
+    ratio("tidegate / tokio echo", 0, 3);
+    ratio("tidegate, no runs / recvmmsg echo", 4, 2);
+    ratio("tidegate, no runs / tokio echo", 4, 3);
+    ratio("recvmmsg echo / tokio echo", 2, 3);
+    ratio("cost of 100 routes / cost of 1", 0, 1);
 }
 
 /// A million keys in the table; all routes but the last match nothing.
@@ -74,14 +83,14 @@ fn desk(routes: usize) -> Desk {
     let desk = Desk::new(gate, &Routing { rewrites: Vec::new(), routes }).unwrap();
     let (mut clerk, mut slots) = (Clerk::default(), [Slot::default()]);
     for key in 0..KEYS {
-        desk.answer(&mut clerk, &[request(key).as_bytes()], desk.gate().now(), &mut slots);
+        desk.answer(&mut clerk, &[request("1", key).as_bytes()], desk.gate().now(), &mut slots);
     }
     desk
 }
 
-fn request(key: u32) -> String {
+fn request(id: &str, key: u32) -> String {
     let [a, b, c, d] = key.to_be_bytes();
-    format!("{} over_limit ws ip={a}.{b}.{c}.{d}", key % 65_536)
+    format!("{id} over_limit ws ip={a}.{b}.{c}.{d}")
 }
 
 /// Runs a server while a client asks it; answers by the processor time of the thread of this name.
@@ -184,8 +193,10 @@ struct Client {
 }
 
 impl Client {
-    fn new() -> Client {
-        let requests = (0..KEYS).map(|i| request((u64::from(i) * 611_953 % u64::from(KEYS)) as u32)).collect();
+    /// `id` gives the id of the request of this number.
+    fn new(id: impl Fn(u32) -> String) -> Client {
+        let key = |i: u32| (u64::from(i) * 611_953 % u64::from(KEYS)) as u32;
+        let requests = (0..KEYS).map(|i| request(&id(i), key(i))).collect();
         let socket = socket();
         let server = socket.local_addr().unwrap();
         Client { requests, next: 0, socket, server, batch: Batch::new() }

@@ -7,6 +7,7 @@
 
 mod admin;
 mod allowed;
+mod apart;
 mod body;
 pub mod bounds;
 mod connections;

@@ -103,6 +103,26 @@ fn many_clients_get_their_own_replies() {
     });
 }
 
+/// One socket is served by one thread, in order; replies of one length to it go out together.
+#[test]
+fn a_client_with_many_requests_under_way_gets_every_reply() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        with_door(address, |address, _| {
+            let client = Client::to(address);
+            for round in 0..5 {
+                let ids = round * 150..(round + 1) * 150;
+                for id in ids.clone() {
+                    client.send(format!("{id} over_limit ws ip={}", id / 4).as_bytes());
+                }
+                for id in ids {
+                    let (over, rate) = if id % 4 == 3 { ("Y", 3) } else { ("N", id % 4 + 1) };
+                    assert_eq!(client.receive(), format!("{id} ok {over} {rate}.0 3.0 3600"));
+                }
+            }
+        });
+    }
+}
+
 #[test]
 fn routes_and_limits_are_replaced_under_way() {
     with_door("127.0.0.1:0", |address, desk| {
@@ -160,6 +180,8 @@ fn s1_garbage_neither_stops_nor_slows_it() {
         let grown = resident_kib().saturating_sub(settled.unwrap_or(0));
         println!("{sent} datagrams of garbage; ping in {took:?}; {grown} KiB more in the second half");
         assert!(cfg!(debug_assertions) || took < Duration::from_millis(100), "{took:?}");
+        // In a short run the table may still be filling.
+        assert!(seconds < 30 || grown < 4 << 10, "{grown} KiB more in the second half");
         assert!(desk.gate().usage().bytes <= desk.gate().usage().max_bytes);
     });
 }

@@ -9,68 +9,90 @@ use tidegate_core::{Algorithm, Check, Meter, Micros, State, buckets, sliding_log
 /// What grows, by number: an entry's word is a state's number plus one, or 0 for none. A table has
 /// states of one kind at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Logs {
-    logs: Numbered<sliding_log::State>,
-    histories: Numbered<buckets::State>,
+pub(crate) enum Logs {
+    #[default]
+    Empty,
+    Sliding(Numbered<sliding_log::State>),
+    Buckets(Numbered<buckets::State>),
 }
 
 impl Logs {
     pub(crate) fn bytes(&self) -> usize {
-        self.logs.bytes() + self.histories.bytes()
+        match self {
+            Logs::Empty => 0,
+            Logs::Sliding(logs) => logs.bytes(),
+            Logs::Buckets(histories) => histories.bytes(),
+        }
     }
 
     /// Takes a state out, until [`Logs::put`] brings it back under the same word; or copies it for a peek.
     pub(crate) fn lend(&mut self, algorithm: Algorithm, word: u64, intent: Intent) -> State {
-        match (algorithm, intent) {
-            (Algorithm::SlidingLog, Intent::Hit) => State::SlidingLog(self.logs.take(word)),
-            (Algorithm::Buckets, Intent::Hit) => State::Buckets(self.histories.take(word)),
-            _ => self.copy(algorithm, word),
+        match (self, intent) {
+            (Logs::Sliding(logs), Intent::Hit) => State::SlidingLog(logs.take(word)),
+            (Logs::Buckets(histories), Intent::Hit) => State::Buckets(histories.take(word)),
+            (logs, _) => logs.copy(algorithm, word),
         }
     }
 
     pub(crate) fn copy(&self, algorithm: Algorithm, word: u64) -> State {
-        match algorithm {
-            Algorithm::SlidingLog => State::SlidingLog(self.logs.copy(word)),
-            Algorithm::Buckets => State::Buckets(self.histories.copy(word)),
-            other => State::fresh(other),
+        match self {
+            Logs::Empty => State::fresh(algorithm),
+            Logs::Sliding(logs) => State::SlidingLog(logs.copy(word)),
+            Logs::Buckets(histories) => State::Buckets(histories.copy(word)),
         }
     }
 
     /// True when the limit is as if never used.
-    pub(crate) fn is_unused(&self, algorithm: Algorithm, word: u64, check: Check<'_>, now: Micros) -> bool {
-        let status = match algorithm {
-            Algorithm::SlidingLog => self.logs.get(word).map(|log| log.status(check.limit(), now)),
-            Algorithm::Buckets => self.histories.get(word).map(|all| all.status(check.limit(), check.grid(), now)),
-            _ => None,
+    pub(crate) fn is_unused(&self, word: u64, check: Check<'_>, now: Micros) -> bool {
+        let status = match self {
+            Logs::Empty => None,
+            Logs::Sliding(logs) => logs.get(word).map(|log| log.status(check.limit(), now)),
+            Logs::Buckets(all) => all.get(word).map(|history| history.status(check.limit(), check.grid(), now)),
         };
         status.is_none_or(|status| status.reset_after.is_zero())
     }
 
     /// Stores a state under its word, or a new one; an empty one gives its word back.
     pub(crate) fn put(&mut self, word: u64, state: State) -> u64 {
-        match state {
-            State::SlidingLog(log) => self.logs.put(word, log),
-            State::Buckets(history) => self.histories.put(word, history),
+        match (&mut *self, state) {
+            (Logs::Sliding(logs), State::SlidingLog(log)) => logs.put(word, log),
+            (Logs::Buckets(histories), State::Buckets(history)) => histories.put(word, history),
+            (_, State::SlidingLog(log)) => {
+                let (logs, word) = Numbered::of(log);
+                *self = Logs::Sliding(logs);
+                word
+            }
+            (_, State::Buckets(history)) => {
+                let (histories, word) = Numbered::of(history);
+                *self = Logs::Buckets(histories);
+                word
+            }
             _ => 0,
         }
     }
 
-    pub(crate) fn free(&mut self, algorithm: Algorithm, word: u64) {
-        match algorithm {
-            Algorithm::SlidingLog => self.logs.free(word),
-            Algorithm::Buckets => self.histories.free(word),
-            _ => {}
+    pub(crate) fn free(&mut self, word: u64) {
+        match self {
+            Logs::Empty => {}
+            Logs::Sliding(logs) => logs.free(word),
+            Logs::Buckets(histories) => histories.free(word),
         }
     }
 
     pub(crate) fn shrink(&mut self) {
-        self.logs.shrink();
-        self.histories.shrink();
+        let unused = match self {
+            Logs::Empty => true,
+            Logs::Sliding(logs) => logs.is_unused(),
+            Logs::Buckets(histories) => histories.is_unused(),
+        };
+        if unused {
+            *self = Logs::Empty;
+        }
     }
 }
 
 /// What the room of a state needs to know of it.
-trait Grows: Default + Clone + PartialEq {
+pub(crate) trait Grows: Default + Clone + PartialEq {
     fn heap_bytes(&self) -> usize;
 }
 
@@ -88,19 +110,20 @@ impl Grows for buckets::State {
 
 /// States of one kind.
 #[derive(Debug)]
-struct Numbered<T> {
+pub(crate) struct Numbered<T> {
     states: Vec<Option<Box<T>>>,
     vacant: Vec<u32>,
     heap: usize,
 }
 
-impl<T> Default for Numbered<T> {
-    fn default() -> Numbered<T> {
-        Numbered { states: Vec::new(), vacant: Vec::new(), heap: 0 }
-    }
-}
-
 impl<T: Grows> Numbered<T> {
+    /// The first of its kind, and its word.
+    fn of(state: Box<T>) -> (Numbered<T>, u64) {
+        let mut all = Numbered { states: Vec::new(), vacant: Vec::new(), heap: 0 };
+        let word = all.put(0, state);
+        (all, word)
+    }
+
     fn bytes(&self) -> usize {
         self.states.capacity() * size_of::<Option<Box<T>>>() + self.vacant.capacity() * size_of::<u32>() + self.heap
     }
@@ -149,10 +172,8 @@ impl<T: Grows> Numbered<T> {
         self.vacant.push(u32::try_from(index).unwrap_or(u32::MAX));
     }
 
-    fn shrink(&mut self) {
-        if self.vacant.len() == self.states.len() {
-            *self = Numbered::default();
-        }
+    fn is_unused(&self) -> bool {
+        self.vacant.len() == self.states.len()
     }
 }
 

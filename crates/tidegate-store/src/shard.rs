@@ -313,7 +313,7 @@ impl Shard {
         let entry = self.slots.entry(index);
         if shape.grows() {
             for word in &entry[shape.state_words()] {
-                self.rest.logs.free(shape.algorithm, *word);
+                self.rest.logs.free(*word);
             }
         }
         if shape.names {
@@ -332,7 +332,7 @@ impl Shard {
         let mut checks = frame.rules.checks();
         if frame.shape.grows() {
             let logs = &self.rest.logs;
-            return checks.all(|check| logs.is_unused(algorithm, words[check.state_index()], check, frame.now));
+            return checks.all(|check| logs.is_unused(words[check.state_index()], check, frame.now));
         }
         checks.zip(words.chunks_exact(2)).all(|(check, pair)| {
             let mut state = from_words(algorithm, [pair[0], pair[1]]);

@@ -13,7 +13,7 @@ pub use several::decide_all;
 use crate::bare::{Guard, Lock, prefetch};
 use crate::budget::Budget;
 use crate::layout::{Entry, Passage, Shape};
-use crate::shard::{Counts, Frame, Prepared, SHARD_BITS, SHARDS, Shard};
+use crate::shard::{Counts, Frame, Place, Prepared, SHARD_BITS, SHARDS, Shard};
 use crate::slots::{LINE_BYTES, Slots};
 use crate::stats::{KeyStats, STRIDE};
 use change::Current;
@@ -274,6 +274,22 @@ impl Table {
             Intent::Peek => shard.put_away(prepared),
         }
         self.account(cell, shard);
+    }
+
+    /// Counts a decision that was made elsewhere, and keeps its key's statistics if there are any.
+    pub fn note(&self, rules: &Rules, key: &[u8], ruling: &Ruling, all_allow: bool, intent: Intent, at: Micros) {
+        let hash = self.hash(key);
+        self.with_shard(
+            rules,
+            hash,
+            || at,
+            |shard, frame| {
+                shard.count(ruling, all_allow, intent, Place::New);
+                if frame.shape.stats && intent == Intent::Hit {
+                    shard.note_stats(frame, hash, ruling);
+                }
+            },
+        );
     }
 
     /// Tells the budget and the prefetch hint what changed.

@@ -7,7 +7,7 @@
 mod servers;
 
 use servers::Server;
-use tidegate_core::all_or_nothing::{self, Analysis, Intent, Room, Ruling, Subject};
+use tidegate_core::all_or_nothing::{self, Analysis, IfBlocked, Intent, Room, Ruling, Subject};
 use tidegate_core::{Algorithm, Limit, Micros, Rules, State, Verdict};
 use tidegate_store::redis::{Asked, Layout, Question, Redis};
 
@@ -151,7 +151,8 @@ impl Run {
         let intent = if dice.roll(6) == 0 { Intent::Peek } else { Intent::Hit };
         let explain = dice.roll(5) == 0;
         let (ruling, until) = self.keys[index].decide(&self.rules, now, cost, intent);
-        let asked = Asked { now: Some(now), cost, intent, explain };
+        let by = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
+        let asked = Asked { now: Some(now), cost, intent, explain, by };
         let (at, answers) = redis.decide(&[self.question(index)], &asked).await.unwrap();
         assert_eq!((at, answers.len()), (now, 1), "{what}");
         if intent == Intent::Hit {
@@ -182,9 +183,12 @@ impl Run {
     }
 
     async fn analyze(&mut self, redis: &Redis, index: usize, now: Micros, what: &str) {
-        let analysis = self.keys[index].subject(&self.rules, |subject| all_or_nothing::analyze(subject, now));
-        let told = redis.analyze(Some(now), &self.question(index)).await.unwrap();
-        if !matches!(told.1, Analysis::Blocked { .. }) {
+        let anew = self.dice.roll(2) == 0;
+        let if_blocked = if anew { IfBlocked::Recompute } else { IfBlocked::Tell };
+        let look = |subject: &mut Subject<'_>| all_or_nothing::analyze(subject, now, if_blocked);
+        let analysis = self.keys[index].subject(&self.rules, look);
+        let told = redis.analyze(Some(now), &self.question(index), if_blocked).await.unwrap();
+        if anew || !matches!(told.1, Analysis::Blocked { .. }) {
             self.forget_if_fresh(index, now);
         }
         assert_eq!(Some(told), analysis.map(|analysis| (now, analysis)), "{what}: {now:?}");

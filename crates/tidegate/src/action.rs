@@ -5,9 +5,19 @@
 //! have actions. Between asking and counting others may come, so that a limit can be exceeded by as many
 //! as work at once; [`Action::hit`] asks and counts in one step and cannot be.
 
-use crate::{Answer, AskError, Gate, Request, Which};
+use crate::{Answer, AskError, Cursor, Gate, Page, Request, Which};
 use tidegate_core::all_or_nothing::IfBlocked;
 use tidegate_core::{Limit, Micros};
+
+/// Does it at the store elsewhere, if that is where the gate's states are.
+macro_rules! elsewhere {
+    ($handle:ident, $redis:ident => $call:ident($($argument:expr),*)) => {
+        #[cfg(feature = "redis")]
+        if let Some($redis) = $handle.gate.redis() {
+            return $handle.gate.$call($($argument),*).await;
+        }
+    };
+}
 
 /// What one identifier does at one limiter.
 ///
@@ -39,6 +49,15 @@ pub struct Action {
 pub struct Actions {
     gate: Gate,
     limiter: String,
+}
+
+/// What became of an increment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Incremented {
+    /// The time that was asked for, or the clock's.
+    pub timestamp: Micros,
+    /// False: it was older than the history, its count was 0, or the limiter is disabled.
+    pub counted: bool,
 }
 
 /// What a key's counts say.
@@ -152,6 +171,15 @@ impl Action {
     /// # Errors
     /// As [`Action::ok`].
     pub async fn increment(&self, count: u32, at: Option<Micros>) -> Result<bool, AskError> {
+        Ok(self.count(count, at).await?.counted)
+    }
+
+    /// The same, with the time at which it counts.
+    ///
+    /// # Errors
+    /// As [`Action::ok`].
+    pub async fn count(&self, count: u32, at: Option<Micros>) -> Result<Incremented, AskError> {
+        elsewhere!(self, redis => increment_there(redis, &self.limiter, &self.identifier, count, at));
         self.gate.increment(&self.limiter, &self.identifier, count, at)
     }
 
@@ -160,7 +188,7 @@ impl Action {
     /// # Errors
     /// As [`Action::ok`].
     pub async fn analyze(&self) -> Result<Analyzed, AskError> {
-        self.gate.analyze(&self.limiter, &self.identifier, IfBlocked::Tell)
+        self.look(IfBlocked::Tell).await
     }
 
     /// Asks and counts in one step: exact whatever comes at the same time.
@@ -168,7 +196,7 @@ impl Action {
     /// # Errors
     /// An unknown limiter, or a bad identifier.
     pub async fn hit(&self, cost: u32) -> Result<Answer, AskError> {
-        self.gate.decide(&Request::hit(&self.limiter, &self.identifier).cost(cost))
+        self.gate.ask(&Request::hit(&self.limiter, &self.identifier).cost(cost)).await
     }
 
     /// Does the work if no limit is reached, and then counts it. Work that fails is not counted.
@@ -197,7 +225,7 @@ impl Action {
         &self,
         work: impl FnOnce(Event) -> F,
     ) -> Result<Option<T>, AskError> {
-        match self.gate.analyze(&self.limiter, &self.identifier, IfBlocked::Recompute)? {
+        match self.look(IfBlocked::Recompute).await? {
             Analyzed::Limited(event) => Ok(Some(work(event).await)),
             Analyzed::Ok { .. } | Analyzed::Blocked { .. } => Ok(None),
         }
@@ -208,6 +236,7 @@ impl Action {
     /// # Errors
     /// As [`Gate::block`].
     pub async fn block_for(&self, span: Micros) -> Result<Micros, AskError> {
+        elsewhere!(self, redis => block_there(redis, &self.limiter, &self.identifier, span));
         self.gate.block(&self.limiter, &self.identifier, span)
     }
 
@@ -216,7 +245,13 @@ impl Action {
     /// # Errors
     /// As [`Gate::unblock`].
     pub async fn unblock(&self) -> Result<bool, AskError> {
+        elsewhere!(self, redis => unblock_there(redis, &self.limiter, &self.identifier));
         self.gate.unblock(&self.limiter, &self.identifier)
+    }
+
+    async fn look(&self, if_blocked: IfBlocked) -> Result<Analyzed, AskError> {
+        elsewhere!(self, redis => analyze_there(redis, &self.limiter, &self.identifier, if_blocked));
+        self.gate.analyze(&self.limiter, &self.identifier, if_blocked)
     }
 }
 
@@ -235,7 +270,7 @@ impl Actions {
     /// # Errors
     /// As [`Gate::keys`].
     pub async fn tracked(&self) -> Result<Vec<Vec<u8>>, AskError> {
-        self.list(Which::Tracked)
+        self.list(Which::Tracked).await
     }
 
     /// Every identifier that is blocked, sorted.
@@ -243,7 +278,7 @@ impl Actions {
     /// # Errors
     /// As [`Gate::keys`].
     pub async fn blocked(&self) -> Result<Vec<Vec<u8>>, AskError> {
-        self.list(Which::Blocked)
+        self.list(Which::Blocked).await
     }
 
     /// Forgets counts and blocks of all that are blocked; how many were there? The others keep theirs.
@@ -251,6 +286,7 @@ impl Actions {
     /// # Errors
     /// As [`Gate::unblock_all`].
     pub async fn unblock_all(&self) -> Result<u64, AskError> {
+        elsewhere!(self, redis => unblock_all_there(redis, &self.limiter));
         self.gate.unblock_all(&self.limiter)
     }
 
@@ -259,7 +295,7 @@ impl Actions {
     /// # Errors
     /// When there is no such limiter.
     pub async fn enable(&self) -> Result<(), AskError> {
-        self.gate.set_enabled(&self.limiter, true)
+        self.set_enabled(true).await
     }
 
     /// Everything is allowed and nothing counted.
@@ -267,7 +303,7 @@ impl Actions {
     /// # Errors
     /// When there is no such limiter.
     pub async fn disable(&self) -> Result<(), AskError> {
-        self.gate.set_enabled(&self.limiter, false)
+        self.set_enabled(false).await
     }
 
     /// False after [`Actions::disable`].
@@ -278,10 +314,24 @@ impl Actions {
         self.gate.is_enabled(&self.limiter)
     }
 
-    fn list(&self, which: Which) -> Result<Vec<Vec<u8>>, AskError> {
+    /// About `most` names from where the page before ended; sorted within the page.
+    ///
+    /// # Errors
+    /// When there is no such limiter, it keeps no names, or the store cannot list them.
+    pub async fn page(&self, which: Which, after: Option<Cursor>, most: usize) -> Result<Page, AskError> {
+        elsewhere!(self, redis => page_there(redis, &self.limiter, which, after, most));
+        self.gate.keys(&self.limiter, which, after, most)
+    }
+
+    async fn set_enabled(&self, enabled: bool) -> Result<(), AskError> {
+        elsewhere!(self, redis => set_enabled_there(redis, &self.limiter, enabled));
+        self.gate.set_enabled(&self.limiter, enabled)
+    }
+
+    async fn list(&self, which: Which) -> Result<Vec<Vec<u8>>, AskError> {
         let (mut names, mut after) = (Vec::new(), None);
         loop {
-            let page = self.gate.keys(&self.limiter, which, after, PAGE)?;
+            let page = self.page(which, after, PAGE).await?;
             names.extend(page.keys);
             after = page.next;
             if after.is_none() {

@@ -84,6 +84,8 @@ pub enum Reason {
     Disabled,
     /// The cost is above what the limit ever allows.
     CostAboveLimit,
+    /// The store did not answer, and it was not asked what the limits say.
+    Degraded,
 }
 
 impl Reason {
@@ -96,6 +98,7 @@ impl Reason {
             Reason::Blocked => "blocked",
             Reason::Disabled => "disabled",
             Reason::CostAboveLimit => "cost_above_limit",
+            Reason::Degraded => "degraded",
         }
     }
 }
@@ -134,6 +137,8 @@ pub struct Answer {
     pub reset_after: Option<Micros>,
     /// The authority clock's time of this decision.
     pub at: Micros,
+    /// The store did not answer: how it was decided without it.
+    pub degraded: Option<crate::OnFailure>,
     /// Every limiter that matched, if the request asked for it.
     pub explanation: Vec<Explained>,
 }
@@ -172,6 +177,11 @@ pub enum AskError {
     Key(KeyError),
     /// The limiter keeps no names, so that its keys cannot be listed.
     NoNames(String),
+    /// The states are not in this process: [`crate::Gate::ask`] can wait for them, this call cannot.
+    Elsewhere,
+    /// The store did not answer, or refused.
+    #[cfg(feature = "redis")]
+    Store(tidegate_store::redis::StoreError),
     /// The limiter does not count in buckets, so that counting and asking cannot be told apart.
     NeedsBuckets {
         /// The limiter.
@@ -194,6 +204,13 @@ impl From<KeyError> for AskError {
     }
 }
 
+#[cfg(feature = "redis")]
+impl From<tidegate_store::redis::StoreError> for AskError {
+    fn from(error: tidegate_store::redis::StoreError) -> AskError {
+        AskError::Store(error)
+    }
+}
+
 impl std::error::Error for AskError {}
 
 impl fmt::Display for AskError {
@@ -210,6 +227,14 @@ impl fmt::Display for AskError {
                 f,
                 "limiter \"{limiter}\" keeps hashes only, so its keys cannot be listed; set names = true to list them"
             ),
+            AskError::Elsewhere => {
+                write!(
+                    f,
+                    "the gate's states are in a store elsewhere; use Gate::ask or Gate::actions, which wait for it"
+                )
+            }
+            #[cfg(feature = "redis")]
+            AskError::Store(error) => error.fmt(f),
             AskError::NeedsBuckets { limiter, algorithm, doing } => write!(
                 f,
                 "{doing} needs algorithm = \"buckets\", and limiter \"{limiter}\" has \"{}\"; use a hit, or change its algorithm",

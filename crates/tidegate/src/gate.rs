@@ -4,9 +4,15 @@
 //! cheap to clone and to share, and its policy can be replaced while it is asked.
 
 mod apart;
+#[cfg(feature = "redis")]
+mod degraded;
+#[cfg(feature = "redis")]
+mod elsewhere;
 mod open;
 mod operate;
 
+#[cfg(feature = "redis")]
+pub use elsewhere::{RedisSettings, StoreHealth};
 use open::SaveCounters;
 pub use open::{OpenError, Saves, Settings};
 pub use operate::{Cursor, LimiterInfo, Page, Usage};
@@ -46,6 +52,14 @@ struct Inner {
     directory: Option<Mutex<Directory>>,
     saves: SaveCounters,
     tend_turn: AtomicUsize,
+    /// Where states are, if not in `store`.
+    #[cfg(feature = "redis")]
+    redis: Option<elsewhere::Elsewhere>,
+    #[cfg(feature = "redis")]
+    on_failure: crate::OnFailure,
+    /// Decisions that were made without the store.
+    #[cfg(feature = "redis")]
+    degraded: std::sync::atomic::AtomicU64,
 }
 
 /// The policy in force, with each limiter's table.
@@ -65,6 +79,9 @@ struct Live {
 pub struct Limiter {
     spec: Arc<LimiterSpec>,
     table: Arc<Table>,
+    /// This process's share of the rules, for when the store does not answer.
+    #[cfg(feature = "redis")]
+    local: Arc<tidegate_core::Rules>,
 }
 
 /// What a new policy did to the states.
@@ -91,7 +108,7 @@ impl Gate {
     }
 
     fn on(store: Memory, policy: &Policy, clock: Clock, directory: Option<Directory>) -> Gate {
-        let live = ArcSwap::from_pointee(Live::new(&store, policy));
+        let live = ArcSwap::from_pointee(Live::new(&store, policy, 1.0));
         let directory = directory.map(Mutex::new);
         Gate(Arc::new(Inner {
             store,
@@ -100,21 +117,64 @@ impl Gate {
             directory,
             saves: SaveCounters::default(),
             tend_turn: AtomicUsize::new(0),
+            #[cfg(feature = "redis")]
+            redis: None,
+            #[cfg(feature = "redis")]
+            on_failure: crate::OnFailure::default(),
+            #[cfg(feature = "redis")]
+            degraded: Default::default(),
         }))
     }
 
-    /// May this happen now? Microseconds; no I/O.
+    /// True when the states are not in this process.
+    #[must_use]
+    #[inline]
+    pub fn is_elsewhere(&self) -> bool {
+        #[cfg(feature = "redis")]
+        return self.0.redis.is_some();
+        #[cfg(not(feature = "redis"))]
+        return false;
+    }
+
+    /// This process's part of each limit.
+    fn share(&self) -> f64 {
+        #[cfg(feature = "redis")]
+        if let Some(elsewhere) = &self.0.redis {
+            return elsewhere.local_share;
+        }
+        1.0
+    }
+
+    fn here(&self) -> Result<(), AskError> {
+        if self.is_elsewhere() { Err(AskError::Elsewhere) } else { Ok(()) }
+    }
+
+    /// May this happen now? For every store: on the embedded one it never waits, on one elsewhere it
+    /// takes a round trip.
     ///
     /// # Errors
-    /// An unknown limiter, or a key that is empty or too long. Nothing is charged then.
+    /// As [`Gate::decide`], or when the store does not answer.
+    pub async fn ask(&self, request: &Request<'_>) -> Result<Answer, AskError> {
+        #[cfg(feature = "redis")]
+        if let Some(elsewhere) = &self.0.redis {
+            return self.ask_elsewhere(elsewhere, request).await;
+        }
+        self.decide(request)
+    }
+
+    /// May this happen now? Microseconds; no I/O. For the embedded store; see [`Gate::ask`].
+    ///
+    /// # Errors
+    /// An unknown limiter, a key that is empty or too long, or a store elsewhere. Nothing is charged then.
     pub fn decide(&self, request: &Request<'_>) -> Result<Answer, AskError> {
+        self.here()?;
         let live = self.0.live.load();
         match request.target {
             Target::Limiter { name, key } => {
                 check_key(key)?;
                 let limiter = live.limiter(name)?;
                 if request.explain || !limiter.is_heeded() {
-                    return Ok(self.decide_met(&[(limiter, key.into())], request));
+                    return Ok(self.decide_met(&[Met::new(limiter, key.into())], request));
                 }
                 // The common case: one table, and no lists to be made for it.
                 let mut at = Micros::ZERO;
@@ -151,6 +211,7 @@ impl Gate {
     /// # Errors
     /// As [`Gate::decide`], for the first bad key; nothing is charged then.
     pub fn hit_many(&self, limiter: &str, keys: &[&[u8]], cost: u32) -> Result<Vec<Answer>, AskError> {
+        self.here()?;
         let live = self.0.live.load();
         let limiter = live.limiter(limiter)?;
         let at = self.now();
@@ -178,6 +239,7 @@ impl Gate {
     /// When the key is empty or too long.
     #[inline]
     pub fn hit_on(&self, limiter: &Limiter, key: &[u8], cost: u32) -> Result<Ruling, AskError> {
+        self.here()?;
         check_key(key)?;
         Ok(limiter.table.decide(&limiter.spec.rules, key, cost, Intent::Hit, || self.now()))
     }
@@ -193,6 +255,7 @@ impl Gate {
         cost: u32,
         answers: &mut Vec<Ruling>,
     ) -> Result<(), AskError> {
+        self.here()?;
         keys.iter().try_for_each(|key| check_key(key))?;
         limiter.table.hit_many(&limiter.spec.rules, keys, cost, self.now(), answers);
         Ok(())
@@ -200,7 +263,13 @@ impl Gate {
 
     /// The same for a door that has read the clock for a batch, and whose protocol bounds its keys
     /// itself: they may be empty, and up to 1000 bytes long.
+    ///
+    /// Where the store is elsewhere this blocks the thread, until the deadline at most: not for async code.
     pub fn hit_many_at(&self, limiter: &Limiter, keys: &[&[u8]], cost: u32, now: Micros, answers: &mut Vec<Ruling>) {
+        #[cfg(feature = "redis")]
+        if let Some(elsewhere) = &self.0.redis {
+            return self.hit_many_elsewhere(elsewhere, limiter, keys, cost, now, answers);
+        }
         limiter.table.hit_many(&limiter.spec.rules, keys, cost, now, answers);
     }
 
@@ -223,7 +292,7 @@ impl Gate {
             old.is_ok_and(|old| old.spec.rules.algorithm() != spec.rules.algorithm())
         };
         let afresh = policy.limiters().iter().filter(afresh).map(|spec| spec.name.clone()).collect();
-        self.0.live.store(Arc::new(Live::new(store, policy)));
+        self.0.live.store(Arc::new(Live::new(store, policy, self.share())));
         self.forget_others(policy);
         Ok(Reloaded { afresh })
     }
@@ -252,34 +321,54 @@ impl Gate {
     pub fn tend(&self) {
         self.0.clock.follow_wall();
         let turn = self.0.tend_turn.fetch_add(1, Relaxed);
-        for Limiter { spec, table } in &self.0.live.load().limiters {
-            table.tend(&spec.rules, turn, TEND_SHARE, || self.now());
+        for limiter in &self.0.live.load().limiters {
+            limiter.table.tend(limiter.local_rules(), turn, TEND_SHARE, || self.now());
         }
         self.0.store.release_freed();
     }
 
-    fn decide_met(&self, met: &[(&Limiter, Vec<u8>)], request: &Request<'_>) -> Answer {
-        let asked: Vec<&(&Limiter, Vec<u8>)> = met.iter().filter(|(limiter, _)| limiter.is_heeded()).collect();
-        let parts: Vec<Part<'_>> = asked
-            .iter()
-            .map(|(limiter, key)| Part { table: &limiter.table, rules: &limiter.spec.rules, key })
-            .collect();
-        let (at, answers) = decide_all(&parts, request.cost, request.intent, request.explain, || self.now());
-        let deciding = Ruling::deciding(answers.iter().map(|answer| &answer.ruling));
-        let mut answer = match deciding {
-            Some(index) => answered(asked[index].0, &answers[index].ruling, at),
-            None => unasked(met.first().map(|(limiter, _)| *limiter), at),
-        };
-        if request.explain {
-            let mut told = answers.into_iter().enumerate();
-            let explained = met.iter().map(|(limiter, key)| {
-                let said = if limiter.is_heeded() { told.next() } else { None };
-                explain(limiter, key, said, deciding, at)
-            });
-            answer.explanation = explained.collect();
-        }
-        answer
+    fn decide_met(&self, met: &[Met<'_>], request: &Request<'_>) -> Answer {
+        let parts: Vec<Part<'_>> = met.iter().filter(|met| met.heeded).map(Met::part).collect();
+        let answers = decide_all(&parts, request.cost, request.intent, request.explain, || self.now());
+        put_together(met, answers, request)
     }
+}
+
+/// A limiter that a request meets.
+struct Met<'a> {
+    limiter: &'a Limiter,
+    key: Vec<u8>,
+    /// Looked at once: it may be switched while the request is decided.
+    heeded: bool,
+}
+
+impl<'a> Met<'a> {
+    fn new(limiter: &'a Limiter, key: Vec<u8>) -> Met<'a> {
+        Met { limiter, key, heeded: limiter.is_heeded() }
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part { table: &self.limiter.table, rules: &self.limiter.spec.rules, key: &self.key }
+    }
+}
+
+/// The answer to a request, from what each limiter that was asked has said.
+fn put_together(met: &[Met<'_>], (at, answers): (Micros, Vec<PartAnswer>), request: &Request<'_>) -> Answer {
+    let asked = |index| met.iter().filter(|met| met.heeded).nth(index);
+    let deciding = Ruling::deciding(answers.iter().map(|answer| &answer.ruling));
+    let mut answer = match deciding.and_then(|index| Some((asked(index)?.limiter, &answers[index].ruling))) {
+        Some((limiter, ruling)) => answered(limiter, ruling, at),
+        None => unasked(met.first().map(|met| met.limiter), at),
+    };
+    if request.explain {
+        let mut told = answers.into_iter().enumerate();
+        let explained = met.iter().map(|met| {
+            let said = if met.heeded { told.next() } else { None };
+            explain(met.limiter, &met.key, said, deciding, at)
+        });
+        answer.explanation = explained.collect();
+    }
+    answer
 }
 
 fn answered(limiter: &Limiter, ruling: &Ruling, at: Micros) -> Answer {
@@ -297,6 +386,7 @@ fn answered(limiter: &Limiter, ruling: &Ruling, at: Micros) -> Answer {
         },
         reset_after: Some(decision.reset_after),
         at,
+        degraded: None,
         explanation: Vec::new(),
     }
 }
@@ -313,6 +403,7 @@ fn unasked(disabled: Option<&Limiter>, at: Micros) -> Answer {
         retry_after: None,
         reset_after: None,
         at,
+        degraded: None,
         explanation: Vec::new(),
     }
 }
@@ -339,6 +430,27 @@ fn explain(
 }
 
 impl Limiter {
+    #[cfg(feature = "redis")]
+    fn new(store: &Memory, spec: &Arc<LimiterSpec>, share: f64) -> Limiter {
+        let local = Arc::new(degraded::share_of(&spec.rules, share));
+        let table = store.table(spec.scope(), spec.shape(), &local);
+        Limiter { spec: Arc::clone(spec), table, local }
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn new(store: &Memory, spec: &Arc<LimiterSpec>, _share: f64) -> Limiter {
+        let table = store.table(spec.scope(), spec.shape(), &spec.rules);
+        Limiter { spec: Arc::clone(spec), table }
+    }
+
+    /// The rules of its table.
+    fn local_rules(&self) -> &tidegate_core::Rules {
+        #[cfg(feature = "redis")]
+        return &self.local;
+        #[cfg(not(feature = "redis"))]
+        return &self.spec.rules;
+    }
+
     /// Its definition.
     #[must_use]
     pub fn spec(&self) -> &LimiterSpec {
@@ -363,11 +475,11 @@ impl Limiter {
 }
 
 impl Live {
-    fn new(store: &Memory, policy: &Policy) -> Live {
+    /// `share` is this process's part of each limit, where the store is elsewhere.
+    fn new(store: &Memory, policy: &Policy, share: f64) -> Live {
         let mut live = Live { limiters: Vec::new(), by_name: HashMap::new(), by_domain: HashMap::new() };
         for (index, spec) in policy.limiters().iter().enumerate() {
-            let table = store.table(spec.scope(), spec.shape(), &spec.rules);
-            live.limiters.push(Limiter { spec: Arc::clone(spec), table });
+            live.limiters.push(Limiter::new(store, spec, share));
             live.by_name.insert(spec.name.clone(), index);
             if !spec.by.is_empty() {
                 live.by_domain.entry(spec.domain.clone()).or_default().push(index);
@@ -385,11 +497,12 @@ impl Live {
     }
 
     /// The limiters that these attributes meet, with their keys.
-    fn met(&self, domain: Option<&str>, attributes: &[(&str, &[u8])]) -> Result<Vec<(&Limiter, Vec<u8>)>, AskError> {
+    fn met(&self, domain: Option<&str>, attributes: &[(&str, &[u8])]) -> Result<Vec<Met<'_>>, AskError> {
         let candidates = self.by_domain.get(&domain.map(str::to_owned)).into_iter().flatten();
         let limiters = candidates.map(|index| &self.limiters[*index]);
-        let met: Vec<_> = limiters.filter_map(|limiter| Some((limiter, limiter.spec.key_of(attributes)?))).collect();
-        met.iter().try_for_each(|(_, key)| check_key(key))?;
+        let met: Vec<_> =
+            limiters.filter_map(|limiter| Some(Met::new(limiter, limiter.spec.key_of(attributes)?))).collect();
+        met.iter().try_for_each(|met| check_key(&met.key))?;
         Ok(met)
     }
 }

@@ -13,15 +13,19 @@ pub mod headers;
 pub mod layer;
 mod policy;
 
-pub use action::{Action, Actions, Analyzed, Event, Unless};
+pub use action::{Action, Actions, Analyzed, Event, Incremented, Unless};
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use clock::{Clock, ManualClock, ProcessClock};
 pub use gate::{Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloaded, Saves, Settings, Usage};
+#[cfg(feature = "redis")]
+pub use gate::{RedisSettings, StoreHealth};
 pub use headers::RateLimitHeaders;
-pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, Policy, PolicyError, PolicyProblem};
+pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, OnFailure, Policy, PolicyError, PolicyProblem};
 pub use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};
 pub use tidegate_core::buckets::{BLOCKS_MAX, Grid, GridError};
 pub use tidegate_core::{
     Algorithm, Decision, KEY_LEN_MAX, KeyError, LIMITS_MAX, Limit, LimitError, Micros, Rules, RulesError, Verdict, text,
 };
+#[cfg(feature = "redis")]
+pub use tidegate_store::redis::{Kind as RedisKind, Meaning, StoreError, Url as RedisUrl, UrlError};
 pub use tidegate_store::{Counts, EMPTY_TABLE_BYTES, KeyStats, SnapshotError, Which};

@@ -26,6 +26,11 @@ pub struct LimiterSpec {
     pub stats: bool,
     /// A disabled limiter allows everything; `false`: the flag is kept but not heeded.
     pub honour_disable: bool,
+    /// On Redis: keep states in the keys of Pause, which counts in buckets of whole seconds, so that an
+    /// application that uses Pause shares them.
+    pub pause_layout: bool,
+    /// What it decides when a store elsewhere does not answer; `None`: what the gate says.
+    pub on_failure: Option<OnFailure>,
 }
 
 impl LimiterSpec {
@@ -41,6 +46,8 @@ impl LimiterSpec {
             names: true,
             stats: false,
             honour_disable: true,
+            pause_layout: false,
+            on_failure: None,
         }
     }
 
@@ -64,6 +71,12 @@ impl LimiterSpec {
     #[must_use]
     pub fn scope(&self) -> &str {
         self.scope.as_deref().unwrap_or(&self.name)
+    }
+
+    /// The same limiter, in Pause's own keys where the store is Redis.
+    #[must_use]
+    pub fn in_pause_layout(self) -> LimiterSpec {
+        LimiterSpec { pause_layout: true, ..self }
     }
 
     /// The same limiter, keeping statistics.
@@ -111,6 +124,30 @@ impl LimiterSpec {
             }
         }
         (!self.by.is_empty()).then_some(key)
+    }
+}
+
+/// What a decision is when the store does not answer in time.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum OnFailure {
+    /// This process's own limiter decides, with its share of each limit.
+    #[default]
+    Local,
+    /// Yes.
+    Allow,
+    /// No.
+    Deny,
+}
+
+impl OnFailure {
+    /// The word for it in every interface.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            OnFailure::Local => "local",
+            OnFailure::Allow => "allow",
+            OnFailure::Deny => "deny",
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::http::{Failure, Reply};
 use super::percent::encode;
-use super::show::{self, Answer, Limiters};
-use super::{Of, OfKey, To};
+use super::show::{self, Analysis, Answer, Counted, Limiters};
+use super::{Increment, Of, OfKey, To};
 use crate::exit;
 use serde::{Deserialize, Serialize};
 use std::os::unix::ffi::OsStrExt as _;
@@ -36,6 +36,29 @@ fn decided(of: &OfKey, reply: &Reply) -> Answered {
     let answer: Answer = reply.read()?;
     print(&of.to, &reply.body, || show::answer(&of.limiter, of.key.as_bytes(), &answer));
     Ok(if reply.status == 200 { exit::OK } else { exit::NO })
+}
+
+pub(super) fn increment(increment: &Increment) -> Answered {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        count: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        timestamp: Option<&'a serde_json::Number>,
+    }
+    let of = &increment.of;
+    let body = serde_json::to_string(&Body { count: increment.count, timestamp: increment.timestamp.as_ref() });
+    let body = body.map_err(|error| Failure::new(error.to_string()))?;
+    let reply = of.to.connect()?.post(&format!("{}/increment", key_path(of)), body)?;
+    let counted: Counted = reply.read()?;
+    print(&of.to, &reply.body, || show::counted(&of.limiter, of.key.as_bytes(), &counted));
+    Ok(exit::OK)
+}
+
+pub(super) fn analyze(of: &OfKey) -> Answered {
+    let reply = of.to.connect()?.post(&format!("{}/analyze", key_path(of)), String::new())?;
+    let analysis: Analysis = reply.read()?;
+    print(&of.to, &reply.body, || show::analysis(&of.limiter, of.key.as_bytes(), &analysis));
+    Ok(if analysis.is_ok() { exit::OK } else { exit::NO })
 }
 
 pub(super) fn limiters(to: &To) -> Answered {

@@ -18,6 +18,10 @@ pub(crate) enum Command {
     Hit(Ask),
     /// Ask without counting: exit 0 if a hit would be allowed, 1 if not
     Peek(Ask),
+    /// Count for a key, whatever its limits say (buckets)
+    Increment(Increment),
+    /// Ask if a key has reached a limit, and block it then: exit 0 if not, 1 if it is limited or blocked (buckets)
+    Analyze(OfKey),
     /// All limiters, and what they did
     Limiters(To),
     /// The keys that a limiter holds
@@ -81,6 +85,19 @@ pub(crate) struct Ask {
     cost: u32,
 }
 
+/// An increment.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Increment {
+    #[command(flatten)]
+    of: OfKey,
+    /// How much
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
+    count: u32,
+    /// When, in seconds since the epoch; now if left out
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    timestamp: Option<serde_json::Number>,
+}
+
 /// A block.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Block {
@@ -119,6 +136,8 @@ pub(crate) fn run(command: &Command) -> ExitCode {
     let answered = match command {
         Command::Hit(ask) => asking::hit(&ask.of, ask.cost),
         Command::Peek(ask) => asking::peek(&ask.of, ask.cost),
+        Command::Increment(increment) => asking::increment(increment),
+        Command::Analyze(of) => asking::analyze(of),
         Command::Limiters(to) => asking::limiters(to),
         Command::Keys(of) => asking::keys(of, "tracked"),
         Command::Blocked(of) => asking::keys(of, "blocked"),
@@ -146,6 +165,8 @@ impl Command {
     fn to(&self) -> &To {
         match self {
             Command::Hit(ask) | Command::Peek(ask) => &ask.of.to,
+            Command::Increment(increment) => &increment.of.to,
+            Command::Analyze(of) => &of.to,
             Command::Limiters(to) => to,
             Command::Keys(of) | Command::Blocked(of) | Command::UnblockAll(of) => &of.to,
             Command::Enable(of) | Command::Disable(of) => &of.to,

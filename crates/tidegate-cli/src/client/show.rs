@@ -160,12 +160,61 @@ pub(super) fn keys(texts: &[String], binary: &[String]) -> String {
     lines.chain(encoded).collect::<Vec<_>>().join("\n")
 }
 
-pub(super) fn blocked(limiter: &str, key: &[u8], span: &str, until_seconds: &serde_json::Number) -> String {
-    let seconds = until_seconds.as_f64().unwrap_or(0.0).max(0.0);
+/// What became of an increment.
+#[derive(Deserialize)]
+pub(super) struct Counted {
+    count: u64,
+    timestamp: serde_json::Number,
+    counted: bool,
+}
+
+pub(super) fn counted(limiter: &str, key: &[u8], told: &Counted) -> String {
+    let (key, count, at) = (human::key(key), human::count(told.count), instant(&told.timestamp));
+    match told.counted {
+        true => format!("counted: {limiter} {key}, {count} at {at}"),
+        false => {
+            format!("not counted: {limiter} {key}, {count} at {at} is nothing, too old, or the limiter is disabled")
+        }
+    }
+}
+
+/// What a key's counts say.
+#[derive(Deserialize)]
+pub(super) struct Analysis {
+    status: String,
+    sum: Option<u64>,
+    limit: Option<String>,
+    blocked_until: Option<serde_json::Number>,
+}
+
+impl Analysis {
+    pub(super) fn is_ok(&self) -> bool {
+        self.status == "ok"
+    }
+}
+
+pub(super) fn analysis(limiter: &str, key: &[u8], told: &Analysis) -> String {
+    let mut out = format!("{}: {limiter} {}", told.status, human::key(key));
+    if let (Some(sum), Some(limit)) = (told.sum, &told.limit) {
+        let _ = write!(out, ", {} counted of {limit}", human::count(sum));
+    }
+    if let Some(until) = &told.blocked_until {
+        let _ = write!(out, ", blocked until {}", instant(until));
+    }
+    out
+}
+
+/// `2026-11-15 21:39:59 UTC`, to the second.
+fn instant(seconds: &serde_json::Number) -> String {
+    let seconds = seconds.as_f64().unwrap_or(0.0).max(0.0);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shown to the second, saturating")]
     let (date, time) = calendar::date_and_time(Micros::from_secs(seconds as u64));
+    format!("{date} {time} UTC")
+}
+
+pub(super) fn blocked(limiter: &str, key: &[u8], span: &str, until_seconds: &serde_json::Number) -> String {
     let span = tidegate::text::duration(span).map_or(span.to_owned(), |span| human::duration_ms(span.as_millis_ceil()));
-    format!("blocked: {limiter} {} for {span}, until {date} {time} UTC", human::key(key))
+    format!("blocked: {limiter} {} for {span}, until {}", human::key(key), instant(until_seconds))
 }
 
 pub(super) fn unblocked(limiter: &str, key: &[u8], was_blocked: bool) -> String {

@@ -37,7 +37,7 @@ pub(super) fn read(section: &mut Section<'_>, place: Place) -> Doors {
     }
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let shown = text.escape_debug();
         let remedy = "write an IP address and a port from 0 to 65535, such as \"127.0.0.1:7400\" or \"[::1]:7400\"";

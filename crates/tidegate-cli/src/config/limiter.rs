@@ -25,8 +25,10 @@ const KNOWN: Known = Known {
         "names",
         "stats",
         "honour_disable",
+        "layout",
+        "on_failure",
     ],
-    later: &["layout", "on_failure"],
+    later: &[],
 };
 
 /// Reads every `[[limiter]]`; each problem is reported, and the policy is whole when there is none.
@@ -94,13 +96,51 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     let names = section.boolean("names").unwrap_or(true);
     let stats = section.boolean("stats").unwrap_or(false);
     let honour_disable = section.boolean("honour_disable").unwrap_or(true);
+    let on_failure = section.parsed("on_failure", "local", super::store::on_failure);
+    let pause_layout = section.parsed("layout", "pause", layout).unwrap_or(false);
     let rules = read_rules(section, place)?;
+    if let (true, Some(place)) = (pause_layout, section.node("layout").map(|node| node.place))
+        && let Some(problem) = unlike_pause(&rules)
+    {
+        section.refuse(place, "layout", &problem);
+    }
     let name = name?;
     let by = by.iter().map(|attribute| attribute.text.to_owned()).collect();
     Some((
-        LimiterSpec { name: name.text.to_owned(), scope, domain, by, rules, names, stats, honour_disable },
+        LimiterSpec {
+            name: name.text.to_owned(),
+            scope,
+            domain,
+            by,
+            rules,
+            names,
+            stats,
+            honour_disable,
+            pause_layout,
+            on_failure,
+        },
         name.place,
     ))
+}
+
+fn layout(text: &str) -> Result<bool, String> {
+    match text {
+        "native" => Ok(false),
+        "pause" => Ok(true),
+        other => Err(format!("\"{}\" is no layout; use \"native\" or \"pause\"", other.escape_debug())),
+    }
+}
+
+/// Why rules cannot be kept as Pause keeps them, if they cannot.
+fn unlike_pause(rules: &Rules) -> Option<String> {
+    if rules.algorithm() != Algorithm::Buckets {
+        return Some("Pause counts in buckets; use algorithm = \"buckets\", or leave it out".to_owned());
+    }
+    let grid = rules.grid();
+    let spans = rules.checks().flat_map(|check| [Some(check.limit().period()), check.block()]).flatten();
+    let mut spans = spans.chain([grid.resolution(), grid.history()]);
+    let broken = spans.find(|span| span.get() % 1_000_000 != 0)?;
+    Some(format!("Pause counts in whole seconds, and {broken} is none; choose whole seconds, or leave it out"))
 }
 
 fn read_rules(section: &mut Section<'_>, place: Place) -> Option<Rules> {

@@ -8,6 +8,7 @@ mod doors;
 mod limiter;
 mod overrides;
 mod problem;
+mod proxy;
 mod section;
 mod size;
 mod source;
@@ -21,7 +22,8 @@ mod udp;
 pub(crate) use doors::Doors;
 pub(crate) use overrides::from_environment;
 pub(crate) use problem::ConfigError;
-pub(crate) use store::Store;
+pub(crate) use proxy::{Proxy, limit as proxy_limit};
+pub(crate) use store::{Redis, Store};
 
 use problem::Problem;
 use section::{Known, Section};
@@ -34,19 +36,21 @@ use tidegate_events::StreamSpec;
 use tree::{Entry, Table, Value};
 
 /// What a file says.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Config {
     pub(crate) store: Store,
     pub(crate) doors: Doors,
     pub(crate) policy: Policy,
     pub(crate) udp: Routing,
+    /// The transparent proxy, if the file has one.
+    pub(crate) proxy: Option<Proxy>,
     pub(crate) streams: Vec<StreamSpec>,
 }
 
 /// Largest file that is read, in bytes: a thousand limiters fit many times.
 const FILE_MAX: u64 = 4 << 20;
 
-const KNOWN: Known = Known { here: &["store", "doors", "limiter", "udp", "stream"], later: &["proxy", "admin"] };
+const KNOWN: Known = Known { here: &["store", "doors", "limiter", "udp", "stream", "proxy"], later: &["admin"] };
 
 /// Reads a file, with the environment's settings over it.
 ///
@@ -118,6 +122,11 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
                     config.doors = doors::read(&mut section, entry.name_place);
                 }
             }
+            "proxy" => {
+                if let Some(mut section) = open(entry, "[proxy]", &proxy::KNOWN, problems) {
+                    config.proxy = Some(proxy::read(&mut section, folder));
+                }
+            }
             "limiter" => config.policy = limiter::read(&entry.node, sources, problems),
             "stream" => config.streams = stream::read(&entry.node, problems),
             // Below, when all limiters are known.
@@ -129,10 +138,43 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
         let place = root.entries.iter().find(|entry| entry.name == "store").map(|entry| entry.name_place);
         problems.push(Problem { place, message });
     }
+    for message in unserved(&config) {
+        let place = root.entries.iter().find(|entry| entry.name == "limiter").map(|entry| entry.name_place);
+        problems.push(Problem { place, message });
+    }
     if let Some(at) = root.position("udp") {
         config.udp = udp::read(&root.entries[at], &config.policy, problems);
     }
     config
+}
+
+/// Limiters that the store cannot serve.
+fn unserved(config: &Config) -> Vec<String> {
+    let limiters = config.policy.limiters();
+    let mut problems = Vec::new();
+    for limiter in limiters {
+        if limiter.pause_layout && config.store.redis.is_none() {
+            problems.push(format!(
+                "limiter \"{}\": layout = \"pause\" is a layout in Redis; set kind = \"redis\" in [store], or leave it out",
+                limiter.name
+            ));
+        }
+        let other = limiters.iter().find(|other| {
+            !limiter.by.is_empty()
+                && !other.by.is_empty()
+                && other.domain == limiter.domain
+                && limiter.pause_layout
+                && !other.pause_layout
+        });
+        if let Some(other) = other {
+            problems.push(format!(
+                "limiter \"{}\": a request can meet it together with \"{}\", which is in another layout; \
+                 give both the same layout, or different domains",
+                limiter.name, other.name
+            ));
+        }
+    }
+    problems
 }
 
 /// Every limiter takes some memory before it has a key.

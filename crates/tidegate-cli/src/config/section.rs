@@ -7,6 +7,7 @@ use super::problem::Problem;
 use super::source::Place;
 use super::tree::{Node, Table, Value};
 use crate::nearest;
+use std::ops::RangeInclusive;
 
 /// The settings a table may have.
 pub(crate) struct Known {
@@ -81,6 +82,42 @@ impl<'a> Section<'a> {
         }
         self.wrong_kind(node, name, "true or false", &format!("{name} = true"));
         None
+    }
+
+    /// A number from 0 to 1.
+    pub(crate) fn fraction(&mut self, name: &str) -> Option<f64> {
+        let node = self.node(name)?;
+        let (Value::Number(text) | Value::Text(text)) = &node.value else {
+            self.wrong_kind(node, name, "a number", &format!("{name} = 0.5"));
+            return None;
+        };
+        match text.parse() {
+            Ok(number) if (0.0..=1.0).contains(&number) => Some(number),
+            _ => {
+                self.refuse(node.place, name, &format!("{text} is not from 0 to 1; write {name} = 0.5"));
+                None
+            }
+        }
+    }
+
+    /// A whole number within bounds.
+    pub(crate) fn number(&mut self, name: &str, bounds: RangeInclusive<u64>, example: u64) -> Option<u64> {
+        let node = self.node(name)?;
+        let remedy = format!("{name} = {example}");
+        let Value::Number(text) = &node.value else {
+            self.wrong_kind(node, name, "a number", &remedy);
+            return None;
+        };
+        let number = text.parse().ok().filter(|number| bounds.contains(number));
+        if number.is_none() {
+            let (least, most) = (bounds.start(), bounds.end());
+            self.refuse(
+                node.place,
+                name,
+                &format!("{text} is no whole number from {least} to {most}; write one, such as {remedy}"),
+            );
+        }
+        number
     }
 
     /// A whole number within `range`.

@@ -4,10 +4,10 @@ use super::section::{Known, Section};
 use super::size;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidegate::text;
+use tidegate::{OnFailure, RedisUrl, text};
 
 /// Where states live.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Store {
     /// Hard budget of the table, in bytes.
     pub(crate) max_memory: usize,
@@ -15,17 +15,30 @@ pub(crate) struct Store {
     pub(crate) path: Option<PathBuf>,
     /// How often it is saved there.
     pub(crate) snapshot_every: Duration,
+    /// A Redis, if states are there.
+    pub(crate) redis: Option<Redis>,
+}
+
+/// `kind = "redis"`.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Redis {
+    pub(crate) url: RedisUrl,
+    pub(crate) on_failure: OnFailure,
+    pub(crate) local_share: f64,
+    pub(crate) deadline: Duration,
+    /// Refuse to start without it.
+    pub(crate) required: bool,
 }
 
 impl Default for Store {
     fn default() -> Store {
-        Store { max_memory: 256 << 20, path: None, snapshot_every: Duration::from_secs(10) }
+        Store { max_memory: 256 << 20, path: None, snapshot_every: Duration::from_secs(10), redis: None }
     }
 }
 
 pub(super) const KNOWN: Known = Known {
-    here: &["kind", "max_memory", "path", "snapshot_every"],
-    later: &["url", "endpoints", "on_failure", "local_share", "deadline"],
+    here: &["kind", "max_memory", "path", "snapshot_every", "url", "on_failure", "local_share", "deadline", "required"],
+    later: &["endpoints"],
 };
 
 /// Smallest budget: below it a table holds too few keys to be of use.
@@ -36,7 +49,8 @@ const SNAPSHOT_EVERY_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
 /// Reads the table; relative paths are seen from `folder`, the one of the file.
 pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Store {
     let default = Store::default();
-    section.parsed("kind", "memory", kind);
+    let kind = section.parsed("kind", "memory", kind).unwrap_or(Kind::Memory);
+    let redis = read_redis(section, kind);
     let path = section.parsed("path", "data", path);
     if let (None, Some(every)) = (&path, section.node("snapshot_every"))
         && section.node("path").is_none()
@@ -49,15 +63,71 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Store {
         max_memory: section.parsed("max_memory", "256MiB", max_memory).unwrap_or(default.max_memory),
         path: path.map(|path| if from_file { folder.join(path) } else { path }),
         snapshot_every: section.parsed("snapshot_every", "10s", snapshot_every).unwrap_or(default.snapshot_every),
+        redis,
     }
 }
 
-fn kind(text: &str) -> Result<(), String> {
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Memory,
+    Redis,
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
     match text {
-        "memory" => Ok(()),
-        "redis" | "etcd" => Err(format!("\"{text}\" is not in this version; use kind = \"memory\" or leave it out")),
-        other => Err(format!("\"{}\" is no kind of store; use kind = \"memory\"", other.escape_debug())),
+        "memory" => Ok(Kind::Memory),
+        "redis" => Ok(Kind::Redis),
+        "etcd" => Err("\"etcd\" is not in this version; use kind = \"memory\" or \"redis\"".to_owned()),
+        other => Err(format!("\"{}\" is no kind of store; use kind = \"memory\" or \"redis\"", other.escape_debug())),
     }
+}
+
+/// What is only for a Redis, or only for the embedded store, is refused with the other.
+fn read_redis(section: &mut Section<'_>, kind: Kind) -> Option<Redis> {
+    let (others, remedy) = match kind {
+        Kind::Memory => (&["url", "on_failure", "local_share", "deadline", "required"][..], "add kind = \"redis\""),
+        Kind::Redis => (&["path", "snapshot_every"][..], "Redis keeps the states"),
+    };
+    for setting in others {
+        if let Some(place) = section.node(setting).map(|node| node.place) {
+            section.refuse(place, setting, &format!("it has no effect here; {remedy}, or leave it out"));
+        }
+    }
+    if kind == Kind::Memory {
+        return None;
+    }
+    let url = section
+        .parsed("url", "redis://127.0.0.1:6379", |text| text.parse::<RedisUrl>().map_err(|error| error.to_string()));
+    let default = RedisUrl::local();
+    let url = if section.node("url").is_none() { Some(default) } else { url };
+    let on_failure = section.parsed("on_failure", "local", on_failure).unwrap_or_default();
+    Some(Redis {
+        url: url?,
+        on_failure,
+        local_share: section.fraction("local_share").unwrap_or(1.0),
+        deadline: section.parsed("deadline", "50ms", deadline).unwrap_or(DEADLINE),
+        required: section.boolean("required").unwrap_or(false),
+    })
+}
+
+pub(super) fn on_failure(text: &str) -> Result<OnFailure, String> {
+    let all = [OnFailure::Local, OnFailure::Allow, OnFailure::Deny];
+    all.into_iter()
+        .find(|one| one.as_str() == text)
+        .ok_or_else(|| format!("\"{}\" is no way to decide; use \"local\", \"allow\" or \"deny\"", text.escape_debug()))
+}
+
+/// How long a decision may take.
+const DEADLINE: Duration = Duration::from_millis(50);
+/// Shortest and longest, in milliseconds: below, a healthy store is late; above, clients have given up.
+const DEADLINE_MS: std::ops::RangeInclusive<u64> = 5..=10_000;
+
+fn deadline(text: &str) -> Result<Duration, String> {
+    let ms = text::duration(text)?.as_millis_ceil();
+    if !DEADLINE_MS.contains(&ms) {
+        return Err(format!("\"{text}\" is outside 5ms to 10s; use one inside, such as \"50ms\""));
+    }
+    Ok(Duration::from_millis(ms))
 }
 
 fn max_memory(text: &str) -> Result<usize, String> {

@@ -15,9 +15,10 @@ pub(super) fn print(listening: &Doors, file: Option<&Path>, config: &Config) {
 fn text(listening: &Doors, file: Option<&Path>, config: &Config) -> String {
     let limiters = human::plural(config.policy.limiters().len() as u64, "limiter");
     let policy = file.map_or("an example policy".to_owned(), |file| file.display().to_string());
-    let state = match &config.store.path {
-        Some(path) => format!("kept in {}", path.display()),
-        None => "in memory only".to_owned(),
+    let state = match (&config.store.redis, &config.store.path) {
+        (Some(redis), _) => format!("in {}", redis.url),
+        (None, Some(path)) => format!("kept in {}", path.display()),
+        (None, None) => "in memory only".to_owned(),
     };
     let mut text = String::new();
     let _ = writeln!(text, "tidegate {}", env!("CARGO_PKG_VERSION"));

@@ -6,9 +6,10 @@
 
 mod banner;
 mod listen;
-mod notify;
+pub(crate) mod notify;
 mod reload;
-mod signals;
+pub(crate) mod signals;
+mod store;
 mod tending;
 
 use crate::config::{self, Config, Doors};
@@ -78,7 +79,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
         None => None,
     };
     let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
-    let gate = open(&config)?;
+    let gate = open(&config).await?;
     let streams = Arc::new(open_streams(&config, &gate)?);
     let desk = Desk::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
     let desk = Arc::new(desk);
@@ -95,6 +96,11 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     if let Some((sockets, counters)) = sockets.zip(counters) {
         tasks.spawn(udp_door(sockets, Arc::clone(&desk), counters, stopped.clone()));
     }
+    let proxy = config.proxy.as_ref().map(crate::proxy::start).transpose()?.map(Arc::new);
+    if let Some((proxy, settings)) = proxy.as_ref().zip(config.proxy.as_ref()) {
+        crate::say(&format!("proxy on http://{}, {}", proxy.address(), crate::proxy::describe(settings)));
+        tasks.spawn(crate::proxy::beside(Arc::clone(proxy), told_to_stop(stopped.clone())));
+    }
     notify::tell("READY=1");
     tasks.spawn(tending::run(gate.clone(), config.store.clone(), stopped));
     let mut look = tokio::time::interval(LOOK_EVERY);
@@ -106,11 +112,11 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
                     info!("{name}: stopping; a second one ends at once");
                     break Ok(());
                 }
-                (Signal::Reload, Some(reloader)) => reloader.reload(&gate, &desk, &config).await,
+                (Signal::Reload, Some(reloader)) => reloader.reload(&gate, &desk, proxy.as_deref(), &config).await,
                 (Signal::Reload, None) => info!("nothing to reload: started without a file"),
             },
             _ = look.tick() => if let Some(reloader) = &mut reloader && reloader.has_changed() {
-                reloader.reload(&gate, &desk, &config).await;
+                reloader.reload(&gate, &desk, proxy.as_deref(), &config).await;
             },
             Some(ended) = tasks.join_next() => break Err(unexpected(ended)),
         }
@@ -124,7 +130,10 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     outcome.and(end)
 }
 
-fn open(config: &Config) -> Result<Gate, String> {
+async fn open(config: &Config) -> Result<Gate, String> {
+    if let Some(redis) = &config.store.redis {
+        return store::open(config, redis).await;
+    }
     let settings = Settings { max_memory: config.store.max_memory, path: config.store.path.clone() };
     Gate::open(config.policy.clone(), &settings, Clock::process()).map_err(|error| format!("error: {error}"))
 }
@@ -232,7 +241,7 @@ fn http_settings() -> HttpSettings {
 }
 
 /// The soft limit of open files, where the system tells it.
-fn open_files_max() -> Option<usize> {
+pub(crate) fn open_files_max() -> Option<usize> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()

@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use tracing::warn;
 
 /// Sends `READY=1` or `STOPPING=1`; without a manager it does nothing.
-pub(super) fn tell(state: &str) {
+pub(crate) fn tell(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
     if let Err(error) = send(&socket, state) {
         warn!("the service manager at NOTIFY_SOCKET cannot be told {state}: {error}");

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 use tidegate::Gate;
 use tidegate_doors::udp::Desk;
+use tidegate_proxy::Proxy;
 use tracing::{error, info, warn};
 
 /// Reads the file again when asked to, or when it has changed.
@@ -28,7 +29,7 @@ impl Reloader {
     }
 
     /// Reads the file and puts its policy in force. `running` is what the process started with.
-    pub(super) async fn reload(&mut self, gate: &Gate, desk: &Desk, running: &Config) {
+    pub(super) async fn reload(&mut self, gate: &Gate, desk: &Desk, proxy: Option<&Proxy>, running: &Config) {
         self.seen = self.look();
         let file = self.file.clone();
         let gate = gate.clone();
@@ -46,6 +47,9 @@ impl Reloader {
                 }
                 let limiters = human::plural(config.policy.limiters().len() as u64, "limiter");
                 info!("reloaded {}: {limiters}, counters kept", self.file.display());
+                if let ((Some(proxy), Some(running)), Some(new)) = ((proxy, &running.proxy), &config.proxy) {
+                    crate::proxy::reload(running, new, proxy);
+                }
                 for limiter in reloaded.afresh {
                     warn!("limiter {limiter} has another algorithm: its counters start afresh, its blocks are kept");
                 }
@@ -73,10 +77,12 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
     let changed = [
         ("[store] max_memory", running.store.max_memory != new.store.max_memory),
         ("[store] path", running.store.path != new.store.path),
+        ("[store] kind, url, on_failure, local_share, deadline or required", running.store.redis != new.store.redis),
         ("[store] snapshot_every", running.store.snapshot_every != new.store.snapshot_every),
         ("[doors] http", running.doors.http != new.doors.http),
         ("[[stream]]", running.streams != new.streams),
         ("[doors] udp", running.doors.udp != new.doors.udp),
+        ("[proxy] as a whole", running.proxy.is_some() != new.proxy.is_some()),
     ];
     changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
 }

@@ -5,23 +5,23 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 /// What a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Signal {
+pub(crate) enum Signal {
     Reload,
     Stop(&'static str),
 }
 
 /// The exit code of a process that was told twice.
-pub(super) const ENDED_AT_ONCE: i32 = 130;
+pub(crate) const ENDED_AT_ONCE: i32 = 130;
 
 /// The signals that we catch.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     hangup: Stream,
     terminate: Stream,
     interrupt: Stream,
 }
 
 impl Signals {
-    pub(super) fn catch() -> io::Result<Signals> {
+    pub(crate) fn catch() -> io::Result<Signals> {
         Ok(Signals {
             hangup: signal(SignalKind::hangup())?,
             terminate: signal(SignalKind::terminate())?,
@@ -30,7 +30,7 @@ impl Signals {
     }
 
     /// The next signal.
-    pub(super) async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.hangup.recv() => Signal::Reload,
             _ = self.terminate.recv() => Signal::Stop("SIGTERM"),
@@ -39,7 +39,7 @@ impl Signals {
     }
 
     /// The next signal that asks for a stop.
-    pub(super) async fn second_stop(&mut self) {
+    pub(crate) async fn second_stop(&mut self) {
         while self.next().await == Signal::Reload {}
     }
 }

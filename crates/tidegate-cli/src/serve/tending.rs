@@ -1,5 +1,6 @@
 //! What goes on beside the requests: idle keys are dropped, and state is saved now and then.
 
+use super::store::Watch;
 use super::told_to_stop;
 use crate::config::Store;
 use std::pin::pin;
@@ -20,12 +21,16 @@ pub(super) async fn run(gate: Gate, store: Store, stopped: watch::Receiver<bool>
     let mut save = interval_at(Instant::now() + store.snapshot_every, store.snapshot_every);
     tend.set_missed_tick_behavior(MissedTickBehavior::Delay);
     save.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut watch = Watch::default();
     let mut saver = Saver { failing_since_told: None };
     let mut stop = pin!(told_to_stop(stopped));
     loop {
         tokio::select! {
             () = &mut stop => return Ok(()),
-            _ = tend.tick() => aside(&gate, Gate::tend).await?,
+            _ = tend.tick() => {
+                watch.look(&gate);
+                aside(&gate, Gate::tend).await?;
+            }
             _ = save.tick(), if store.path.is_some() => {
                 let outcome = aside(&gate, |gate| gate.save().map_err(|error| error.to_string())).await?;
                 saver.told(outcome);

@@ -81,6 +81,17 @@ pub(super) enum Ask<'a> {
     UnblockAll {
         limiter: Cow<'a, str>,
     },
+    Increment {
+        limiter: Cow<'a, str>,
+        key: Cow<'a, str>,
+        count: u32,
+        /// `None`: the line's own time.
+        timestamp: Option<Micros>,
+    },
+    Analyze {
+        limiter: Cow<'a, str>,
+        key: Cow<'a, str>,
+    },
     Enable {
         limiter: Cow<'a, str>,
         yes: bool,
@@ -122,7 +133,7 @@ pub(super) fn read(line: &str) -> Result<Line<'_>, String> {
 
 impl<'a> Fields<'a> {
     fn ask(&self) -> Result<Ask<'a>, String> {
-        self.refuse_later()?;
+        self.refuse_of_streams()?;
         if let Some(raw) = self.udp {
             return self.datagram(raw);
         }
@@ -160,13 +171,16 @@ impl<'a> Fields<'a> {
             ("domain", self.domain),
             ("attributes", self.attributes),
             ("for", self.span),
+            ("count", self.count),
+            ("timestamp", self.timestamp),
         ];
         fields.into_iter().try_for_each(|(name, raw)| refuse(name, raw, why))
     }
 
     fn decide(&self, intent: Intent, op: Option<&'static str>) -> Result<Ask<'a>, String> {
         refuse("for", self.span, "only op \"block\" has it")?;
-        let cost = self.cost.map_or(Ok(1), cost)?;
+        self.refuse_of_increment()?;
+        let cost = self.cost.map_or(Ok(1), |raw| number("cost", raw))?;
         Ok(Ask::Decide { target: self.whom()?, cost, intent, op })
     }
 
@@ -187,8 +201,7 @@ impl<'a> Fields<'a> {
     }
 
     fn administer(&self, op: &str) -> Result<Ask<'a>, String> {
-        let known = ["block", "unblock", "unblock_all", "enable", "disable", "keys", "blocked"];
-        if !known.contains(&op) {
+        if !OPS[2..].contains(&op) {
             return Err(unknown_op(op));
         }
         refuse("cost", self.cost, "only hits and peeks have it")?;
@@ -197,22 +210,40 @@ impl<'a> Fields<'a> {
         if op != "block" {
             refuse("for", self.span, "only op \"block\" has it")?;
         }
+        if op != "increment" {
+            self.refuse_of_increment()?;
+        }
         let limiter = self.limiter()?;
         Ok(match op {
             "block" => Ask::Block { limiter, key: self.key()?, span: self.span()? },
             "unblock" => Ask::Unblock { limiter, key: self.key()? },
             "unblock_all" => Ask::UnblockAll { limiter },
+            "increment" => {
+                let count = self.count.map_or(Ok(1), |raw| number("count", raw))?;
+                Ask::Increment { limiter, key: self.key()?, count, timestamp: self.timestamp()? }
+            }
+            "analyze" => Ask::Analyze { limiter, key: self.key()? },
             "keys" | "blocked" => Ask::List { limiter, blocked: op == "blocked" },
             _ => Ask::Enable { limiter, yes: op == "enable" },
         })
     }
 
-    fn refuse_later(&self) -> Result<(), String> {
+    fn refuse_of_increment(&self) -> Result<(), String> {
+        let fields = [("count", self.count), ("timestamp", self.timestamp)];
+        fields.into_iter().try_for_each(|(name, raw)| refuse(name, raw, "only op \"increment\" has it"))
+    }
+
+    fn timestamp(&self) -> Result<Option<Micros>, String> {
+        let Some(raw) = self.timestamp else { return Ok(None) };
+        let time = super::at::parse(raw.get());
+        time.map(Some).map_err(|error| format!("timestamp: {} {error}", shown(raw.get())))
+    }
+
+    fn refuse_of_streams(&self) -> Result<(), String> {
         if self.stream.is_none() {
             refuse("submit", self.submit, "only a line with stream has it")?;
         }
-        let later = [("count", self.count), ("timestamp", self.timestamp)];
-        later.into_iter().try_for_each(|(name, raw)| refuse(name, raw, "it is not in this version"))
+        Ok(())
     }
 
     fn limiter(&self) -> Result<Cow<'a, str>, String> {
@@ -235,12 +266,12 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Every op; the first two are decisions.
+const OPS: [&str; 11] =
+    ["hit", "peek", "increment", "analyze", "block", "unblock", "unblock_all", "enable", "disable", "keys", "blocked"];
+
 fn unknown_op(op: &str) -> String {
-    if matches!(op, "increment" | "analyze") {
-        return format!("op \"{op}\" is not in this version; leave the line out");
-    }
-    let ops = "hit, peek, block, unblock, unblock_all, enable, disable, keys, blocked";
-    format!("op: \"{}\" is unknown; use one of {ops}", op.escape_debug())
+    format!("op: \"{}\" is unknown; use one of {}", op.escape_debug(), OPS.join(", "))
 }
 
 fn refuse(name: &str, raw: Raw<'_>, why: &str) -> Result<(), String> {
@@ -253,9 +284,9 @@ fn string<'a>(name: &str, raw: &'a RawValue) -> Result<Cow<'a, str>, String> {
         .map_err(|_| format!("{name}: {} is not a string; write it in quotes", shown(raw.get())))
 }
 
-fn cost(raw: &RawValue) -> Result<u32, String> {
+fn number(name: &str, raw: &RawValue) -> Result<u32, String> {
     whole(raw.get()).ok_or_else(|| {
-        format!("cost: {} is not a whole number from 0 to {}; write one such as 1", shown(raw.get()), u32::MAX)
+        format!("{name}: {} is not a whole number from 0 to {}; write one such as 1", shown(raw.get()), u32::MAX)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::at::Seconds;
 use std::io::{self, Write};
-use tidegate::{Answer, Micros};
+use tidegate::{Analyzed, Answer, Incremented, Micros};
 
 /// What every line begins with.
 pub(super) struct Head<'a> {
@@ -42,6 +42,8 @@ pub(super) struct Deed<'a> {
 pub(super) enum Outcome {
     Done,
     BlockedUntil(Micros),
+    Incremented { count: u32, told: Incremented },
+    Analyzed(Analyzed),
     Unblocked(bool),
     UnblockedAll(u64),
     Keys(Vec<Vec<u8>>),
@@ -58,11 +60,34 @@ pub(super) fn deed(out: &mut impl Write, head: &Head<'_>, deed: &Deed<'_>) -> io
     match &deed.result {
         Outcome::Done => {}
         Outcome::BlockedUntil(until) => write!(out, ",\"blocked_until\":{}", Seconds(*until))?,
+        Outcome::Incremented { count, told } => {
+            let timestamp = Seconds(told.timestamp);
+            write!(out, ",\"count\":{count},\"timestamp\":{timestamp},\"counted\":{}", told.counted)?;
+        }
+        Outcome::Analyzed(analyzed) => analysis(out, analyzed)?,
         Outcome::Unblocked(yes) => write!(out, ",\"unblocked\":{yes}")?,
         Outcome::UnblockedAll(count) => write!(out, ",\"unblocked\":{count}")?,
         Outcome::Keys(keys) => list(out, keys)?,
     }
     out.write_all(b"}\n")
+}
+
+/// Sum and limit only when this very call has blocked the key.
+fn analysis(out: &mut impl Write, analyzed: &Analyzed) -> io::Result<()> {
+    let at = Seconds(analyzed.at());
+    match analyzed {
+        Analyzed::Ok { .. } => write!(out, ",\"status\":\"ok\",\"timestamp\":{at}"),
+        Analyzed::Blocked { until, .. } => {
+            write!(out, ",\"status\":\"blocked\",\"timestamp\":{at},\"blocked_until\":{}", Seconds(*until))
+        }
+        Analyzed::Limited(event) => write!(
+            out,
+            ",\"status\":\"limited\",\"sum\":{},\"limit\":\"{}\",\"timestamp\":{at},\"blocked_until\":{}",
+            event.sum,
+            event.check,
+            Seconds(event.blocked_until)
+        ),
+    }
 }
 
 /// The reply to a datagram; silence is `null`.

@@ -8,7 +8,7 @@ use super::output::{self, Deed, Head, Outcome};
 use super::streams::Streams;
 use super::tally::{Charts, Tally};
 use std::io::{self, Write};
-use tidegate::{Answer, AskError, Clock, Gate, Micros, Policy, Request, Settings, Target, Which};
+use tidegate::{Answer, AskError, Clock, Gate, IfBlocked, Micros, Policy, Request, Settings, Target, Which};
 use tidegate_doors::udp::{Clerk, Desk, Routing, Slot};
 use tidegate_events::StreamSpec;
 
@@ -196,6 +196,15 @@ impl<W: Write> Replay<W> {
             }
             Ask::UnblockAll { limiter } => {
                 ("unblock_all", limiter, None, Outcome::UnblockedAll(gate.unblock_all(limiter)?))
+            }
+            Ask::Increment { limiter, key, count, timestamp } => {
+                let told = gate.increment(limiter, key.as_bytes(), *count, *timestamp)?;
+                let result = Outcome::Incremented { count: *count, told };
+                ("increment", limiter, Some(key), result)
+            }
+            Ask::Analyze { limiter, key } => {
+                let analyzed = gate.analyze(limiter, key.as_bytes(), IfBlocked::Tell)?;
+                ("analyze", limiter, Some(key), Outcome::Analyzed(analyzed))
             }
             Ask::Enable { limiter, yes } => {
                 gate.set_enabled(limiter, *yes)?;

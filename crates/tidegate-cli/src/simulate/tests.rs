@@ -211,6 +211,27 @@ fn a10_blocks_switches_and_lists() {
 }
 
 #[test]
+fn increments_count_and_analyses_block() {
+    let notify = "[[limiter]]\nname = \"notify\"\nalgorithm = \"buckets\"\nresolution = \"10s\"\nhistory = \"60s\"\nlimits = [\"5 per 20s block 40s\", \"7 per 40s block 40s\"]\n";
+    check(
+        notify,
+        r#"
+{"at":100,"op":"increment","limiter":"notify","key":"7","count":4,"timestamp":70.5} -> {"at":100,"op":"increment","limiter":"notify","key":"7","count":4,"timestamp":70.5,"counted":true}
+{"at":100,"op":"increment","limiter":"notify","key":"7","count":2} -> {"at":100,"op":"increment","limiter":"notify","key":"7","count":2,"timestamp":100,"counted":true}
+{"at":100,"op":"analyze","limiter":"notify","key":"7"} -> {"at":100,"op":"analyze","limiter":"notify","key":"7","status":"ok","timestamp":100}
+{"at":100,"op":"increment","limiter":"notify","key":"7"} -> {"at":100,"op":"increment","limiter":"notify","key":"7","count":1,"timestamp":100,"counted":true}
+{"at":100.5,"op":"analyze","limiter":"notify","key":"7"} -> {"at":100.5,"op":"analyze","limiter":"notify","key":"7","status":"limited","sum":7,"limit":"7 per 40s block 40s","timestamp":100.5,"blocked_until":140.5}
+{"at":101,"op":"analyze","limiter":"notify","key":"7"} -> {"at":101,"op":"analyze","limiter":"notify","key":"7","status":"blocked","timestamp":101,"blocked_until":140.5}
+{"at":101,"op":"increment","limiter":"notify","key":"old","timestamp":39} -> {"at":101,"op":"increment","limiter":"notify","key":"old","count":1,"timestamp":39,"counted":false}
+{"at":140.5,"op":"analyze","limiter":"notify","key":"7"} -> {"at":140.5,"op":"analyze","limiter":"notify","key":"7","status":"ok","timestamp":140.5}
+{"at":200,"limiter":"notify","key":"7","cost":5} -> {"at":200,"limiter":"notify","key":"7","allowed":true,"limit":5,"remaining":0,"retry_after_ms":null,"reset_after_ms":30000}
+{"at":229,"op":"peek","limiter":"notify","key":"7"} -> {"at":229,"op":"peek","limiter":"notify","key":"7","allowed":false,"limit":5,"remaining":0,"retry_after_ms":1000,"reset_after_ms":1000}
+{"at":230,"limiter":"notify","key":"7"} -> {"at":230,"limiter":"notify","key":"7","allowed":true,"limit":7,"remaining":1,"retry_after_ms":null,"reset_after_ms":50000}
+"#,
+    );
+}
+
+#[test]
 fn lists_hold_every_page_sorted() {
     let hit = |i: usize| format!("{{\"at\":0,\"limiter\":\"api\",\"key\":\"k{i:05}\"}}\n");
     let trace: String = (0..5_000).rev().map(hit).collect();
@@ -269,9 +290,21 @@ fn a_bad_line_names_the_field_the_value_the_bound_and_the_remedy() {
         (r#"{"at":5,"domain":"d","attributes":{"a":""}}"#, "attributes: \"a\" has 0 bytes; use 1 to 512"),
         (r#"{"at":5,"domain":"d","attributes":{"a":"1","a":"2"}}"#, "attributes: it names \"a\" twice"),
         (r#"{"at":5,"op":"hug","limiter":"api"}"#, "op: \"hug\" is unknown; use one of hit, peek"),
-        (r#"{"at":5,"op":"increment","limiter":"api","key":"7"}"#, "op \"increment\" is not in this version"),
-        (r#"{"at":5,"op":"increment","limiter":"api","key":"7","count":4}"#, "not in this version"),
-        (r#"{"at":5,"op":"analyze","limiter":"api","key":"7"}"#, "op \"analyze\" is not in this version"),
+        (
+            r#"{"at":5,"op":"increment","limiter":"api","key":"7"}"#,
+            "increment needs algorithm = \"buckets\", and limiter",
+        ),
+        (r#"{"at":5,"op":"increment","limiter":"api"}"#, "key is missing"),
+        (r#"{"at":5,"op":"increment","limiter":"api","key":"7","count":-4}"#, "count: -4 is not a whole number from 0"),
+        (r#"{"at":5,"op":"increment","limiter":"api","key":"7","timestamp":-4}"#, "timestamp: -4 is before 0"),
+        (r#"{"at":5,"op":"increment","limiter":"api","key":"7","cost":4}"#, "cost does not belong here"),
+        (r#"{"at":5,"op":"analyze","limiter":"api","key":"7"}"#, "analyze needs algorithm = \"buckets\""),
+        (
+            r#"{"at":5,"op":"analyze","limiter":"api","key":"7","count":1}"#,
+            "count does not belong here: only op \"increment\"",
+        ),
+        (r#"{"at":5,"limiter":"api","key":"7","timestamp":1}"#, "timestamp does not belong here"),
+        (r#"{"at":5,"udp":"ping","count":1}"#, "count does not belong here"),
         (
             r#"{"at":5,"udp":"78 over_limit ws","key":"k"}"#,
             "key does not belong here: a line with udp has at and udp only",

@@ -9,7 +9,7 @@ use super::query;
 use super::reply::{DenyStatus, Explain, Reply, answer_reply};
 use tidegate::{AskError, KEY_LEN_MAX, NAME_LEN_MAX, Request};
 
-pub(crate) fn answer(door: &Door, query: Option<&str>) -> Result<Reply, Problem> {
+pub(crate) async fn answer(door: &Door, query: Option<&str>) -> Result<Reply, Problem> {
     let [user, ip, domain, deny_status] = query::read(query, ["user", "ip", "domain", "deny_status"])?;
     let deny = deny_status.as_deref().map_or(Ok(DenyStatus::DEFAULT), DenyStatus::parse)?;
     let domain = domain.as_deref().filter(|domain| !domain.is_empty()).map(name).transpose()?;
@@ -23,7 +23,7 @@ pub(crate) fn answer(door: &Door, query: Option<&str>) -> Result<Reply, Problem>
         let detail = "both \"user\" and \"ip\" are missing; send one of them at least";
         return Err(Problem::new(400, "missing_field", detail).field("user"));
     }
-    let answer = door.gate.decide(&Request::of(domain, &attributes)).map_err(|error| match error {
+    let answer = door.gate.ask(&Request::of(domain, &attributes)).await.map_err(|error| match error {
         // The parts fit, their combination does not.
         AskError::Key(error) => Problem::new(400, "bad_key", error.to_string()).field("user"),
         other => other.into(),

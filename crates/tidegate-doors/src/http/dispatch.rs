@@ -8,13 +8,14 @@ use super::limiters::Switch;
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, Route, find};
-use super::{admin, allowed, body, hit, keys, limiters, metrics, openapi, streams};
+use super::{admin, allowed, apart, body, hit, keys, limiters, metrics, openapi, streams};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use tidegate::StoreHealth;
 use tidegate_events::Mode;
 
 /// Answers one request and notes it.
@@ -49,20 +50,34 @@ async fn route(
     let body = body::read(&parts.headers, body, door.settings.body_timeout);
     let may_change = || admin::check(door.settings.who_may_change, connection.peer, &parts.headers);
     match ROUTES[index].action {
-        Action::Hit => hit::answer(door, &body.await?),
-        Action::Allowed => allowed::answer(door, query),
+        Action::Hit => hit::answer(door, &body.await?).await,
+        Action::Allowed => allowed::answer(door, query).await,
         Action::Limiters => Ok(limiters::list(door)),
         Action::Limiter => limiters::get(door, limiter),
-        Action::Enable => may_change().and_then(|()| limiters::switch(door, limiter, Switch::Enable)),
-        Action::Disable => may_change().and_then(|()| limiters::switch(door, limiter, Switch::Disable)),
-        Action::Keys => keys::list(door, limiter, query),
-        Action::UnblockAll => may_change().and_then(|()| keys::unblock_all(door, limiter)),
-        Action::Key => keys::peek(door, limiter, key, query),
+        Action::Enable => {
+            may_change()?;
+            limiters::switch(door, limiter, Switch::Enable).await
+        }
+        Action::Disable => {
+            may_change()?;
+            limiters::switch(door, limiter, Switch::Disable).await
+        }
+        Action::Keys => keys::list(door, limiter, query).await,
+        Action::UnblockAll => {
+            may_change()?;
+            keys::unblock_all(door, limiter).await
+        }
+        Action::Key => keys::peek(door, limiter, key, query).await,
         Action::Block => {
             may_change()?;
-            keys::block(door, limiter, key, &body.await?)
+            keys::block(door, limiter, key, &body.await?).await
         }
-        Action::Unblock => may_change().and_then(|()| keys::unblock(door, limiter, key)),
+        Action::Unblock => {
+            may_change()?;
+            keys::unblock(door, limiter, key).await
+        }
+        Action::Increment => apart::increment(door, limiter, key, &body.await?).await,
+        Action::Analyze => apart::analyze(door, limiter, key).await,
         Action::Stream => streams::get(door, limiter).await,
         Action::Submit => streams::submit(door, streams::named(door, limiter)?, &body.await?).await,
         Action::Feed => streams::feed(connection, limiter, query, &parts.headers).await,
@@ -87,7 +102,22 @@ fn readyz(door: &Door) -> Result<Reply, Problem> {
     if door.draining.load(Relaxed) {
         return Err(Problem::new(503, "draining", "the door is closing; ask another replica"));
     }
-    Ok(json_reply("{\"status\":\"ok\"}".to_owned()))
+    Ok(json_reply(match door.gate.store_health() {
+        None => "{\"status\":\"ok\"}".to_owned(),
+        Some(health) => store_status(&health),
+    }))
+}
+
+/// Ready in any case: decisions are made without the store, too. It says whether they are.
+fn store_status(health: &StoreHealth) -> String {
+    let status = if health.error.is_some() { "degraded" } else { "ok" };
+    let mut body = format!("{{\"status\":\"{status}\",\"store\":{{\"answers\":{}", health.error.is_none());
+    if let Some(error) = &health.error {
+        // The kind and no more: addresses are for the log.
+        body.push_str(&format!(",\"error\":\"{}\"", error.label()));
+    }
+    body.push_str(&format!(",\"degraded_decisions\":{}}}}}", health.degraded));
+    body
 }
 
 /// The head's size is known only after it was read; hyper's own, larger bounds come before.
@@ -119,7 +149,7 @@ fn nowhere(parts: &Parts, found: &Found<'_>) -> Problem {
 fn index_page() -> String {
     let mut text = format!("Tidegate {}\n\n", env!("CARGO_PKG_VERSION"));
     for route in &ROUTES {
-        text.push_str(&format!("{:<7}{:<41} {}\n", route.method, route.template, route.does));
+        text.push_str(&format!("{:<7}{:<46} {}\n", route.method, route.template, route.does));
     }
     text
 }

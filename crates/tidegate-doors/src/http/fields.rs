@@ -5,7 +5,7 @@
 use super::json::{Scalar, shorten};
 use super::problem::Problem;
 use std::borrow::Cow;
-use tidegate::{KEY_LEN_MAX, NAME_LEN_MAX};
+use tidegate::{KEY_LEN_MAX, Micros, NAME_LEN_MAX};
 
 /// Whom: 1 to 512 bytes.
 pub(crate) fn key<'a>(field: &str, value: Scalar<'a>) -> Result<Cow<'a, str>, Problem> {
@@ -46,20 +46,42 @@ pub(crate) fn truth(field: &str, value: &Scalar<'_>) -> Result<bool, Problem> {
 
 /// From 0 to the largest `u32`.
 pub(crate) fn cost(value: &Scalar<'_>) -> Result<u32, Problem> {
-    let cost = match value {
-        Scalar::Whole(cost) => u32::try_from(*cost).ok(),
+    whole_of("cost", "bad_cost", "a whole number from 0 (look only) to 4294967295", value)
+}
+
+/// The same for a field without a special meaning of 0.
+pub(crate) fn whole(field: &'static str, code: &'static str, value: &Scalar<'_>) -> Result<u32, Problem> {
+    whole_of(field, code, "a whole number from 0 to 4294967295", value)
+}
+
+fn whole_of(field: &'static str, code: &'static str, must: &str, value: &Scalar<'_>) -> Result<u32, Problem> {
+    let number = match value {
+        Scalar::Whole(number) => u32::try_from(*number).ok(),
         // JSON does not tell 2.0 from 2.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and in range")]
-        Scalar::Fraction(cost) if cost.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(cost) => {
-            Some(*cost as u32)
+        Scalar::Fraction(number) if number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(number) => {
+            Some(*number as u32)
         }
         Scalar::Negative(_) | Scalar::Fraction(_) => None,
-        other => return Err(wrong_type("cost", "a whole number from 0 (look only) to 4294967295", other)),
+        other => return Err(wrong_type(field, must, other)),
     };
-    cost.ok_or_else(|| {
-        let detail = format!("\"cost\" must be a whole number from 0 (look only) to {}", u32::MAX);
-        Problem::new(400, "bad_cost", detail).field("cost").value(value.shown())
-    })
+    let refusal = || Problem::new(400, code, format!("\"{field}\" must be {must}")).field(field).value(value.shown());
+    number.ok_or_else(refusal)
+}
+
+/// A time in seconds, to the nearest microsecond. A double holds as much of all times that we take.
+pub(crate) fn seconds_since_epoch(field: &'static str, value: &Scalar<'_>) -> Result<Micros, Problem> {
+    const MUST: &str = "seconds since the epoch from 0 to 4503599627, such as 1794778897.5";
+    let refusal =
+        || Problem::new(400, "bad_timestamp", format!("\"{field}\" must be {MUST}")).field(field).value(value.shown());
+    let micros = match value {
+        Scalar::Whole(seconds) => seconds.checked_mul(1_000_000),
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float's cast saturates")]
+        Scalar::Fraction(seconds) if *seconds >= 0.0 => Some((seconds * 1e6).round() as u64),
+        Scalar::Negative(_) | Scalar::Fraction(_) => None,
+        other => return Err(wrong_type(field, MUST, other)),
+    };
+    micros.and_then(Micros::new).ok_or_else(refusal)
 }
 
 pub(crate) fn wrong_type(field: &str, expected: &str, got: &Scalar<'_>) -> Problem {

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use tidegate::{Intent, Request, Target};
 
 /// Answers one body.
-pub(crate) fn answer(door: &Door, body: &[u8]) -> Result<Reply, Problem> {
+pub(crate) async fn answer(door: &Door, body: &[u8]) -> Result<Reply, Problem> {
     let hit = Hit::read(body)?;
     let attributes: Vec<(&str, &[u8])>;
     let target = match (&hit.limiter, &hit.key, &hit.attributes) {
@@ -24,7 +24,8 @@ pub(crate) fn answer(door: &Door, body: &[u8]) -> Result<Reply, Problem> {
         _ => return Err(hit.unclear_target()),
     };
     let intent = if hit.peek { Intent::Peek } else { Intent::Hit };
-    let answer = door.gate.decide(&Request { target, cost: hit.cost, intent, explain: hit.explain })?;
+    let request = Request { target, cost: hit.cost, intent, explain: hit.explain };
+    let answer = door.gate.ask(&request).await?;
     Ok(answer_reply(&answer, DenyStatus::DEFAULT, if hit.explain { Explain::Yes } else { Explain::No }))
 }
 

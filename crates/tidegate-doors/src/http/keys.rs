@@ -18,7 +18,7 @@ use tidegate::{Cursor, Micros, Request, Which, text};
 use tidegate_core::PERIOD_MAX;
 
 /// A page of key names.
-pub(crate) fn list(door: &Door, limiter: &str, query: Option<&str>) -> Result<Reply, Problem> {
+pub(crate) async fn list(door: &Door, limiter: &str, query: Option<&str>) -> Result<Reply, Problem> {
     let [state, most, after] = query::read(query, ["state", "most", "after"])?;
     let which = match state.as_deref() {
         None | Some(b"tracked") => Which::Tracked,
@@ -30,7 +30,7 @@ pub(crate) fn list(door: &Door, limiter: &str, query: Option<&str>) -> Result<Re
         Some(text) => query::number(text, "most", 1, PAGE_KEYS_MAX as u64)?.try_into().unwrap_or(PAGE_KEYS_MAX),
     };
     let after = after.as_deref().map(cursor).transpose()?;
-    let page = door.gate.keys(&name(limiter)?, which, after, most)?;
+    let page = door.gate.actions(&name(limiter)?).page(which, after, most).await?;
     let (texts, binary): (Vec<_>, Vec<_>) = page.keys.iter().partition(|key| std::str::from_utf8(key).is_ok());
     let mut body = String::from("{\"keys\":");
     push_all(&mut body, texts.iter().map(|key| String::from_utf8_lossy(key)));
@@ -46,19 +46,19 @@ pub(crate) fn list(door: &Door, limiter: &str, query: Option<&str>) -> Result<Re
 }
 
 /// What a hit would be answered, and why.
-pub(crate) fn peek(door: &Door, limiter: &str, key: &str, query: Option<&str>) -> Result<Reply, Problem> {
+pub(crate) async fn peek(door: &Door, limiter: &str, key: &str, query: Option<&str>) -> Result<Reply, Problem> {
     let [cost] = query::read(query, ["cost"])?;
     let cost = match cost.as_deref() {
         None => 1,
         Some(text) => query::number(text, "cost", 0, u64::from(u32::MAX))?.try_into().unwrap_or(u32::MAX),
     };
     let (name, key) = (name(limiter)?, decode(key, Plus::Plus, "key")?);
-    let answer = door.gate.decide(&Request::hit(&name, &key).cost(cost).peek().explained())?;
+    let answer = door.gate.ask(&Request::hit(&name, &key).cost(cost).peek().explained()).await?;
     Ok(answer_reply(&answer, DenyStatus::DEFAULT, Explain::Yes))
 }
 
 /// Blocks for `{"for":"10m"}` from now.
-pub(crate) fn block(door: &Door, limiter: &str, key: &str, body: &[u8]) -> Result<Reply, Problem> {
+pub(crate) async fn block(door: &Door, limiter: &str, key: &str, body: &[u8]) -> Result<Reply, Problem> {
     let mut span = None;
     json::read(body, &["for"], |_, value| {
         span = Some(block_span(value.scalar())?);
@@ -68,17 +68,17 @@ pub(crate) fn block(door: &Door, limiter: &str, key: &str, body: &[u8]) -> Resul
         let detail = "say for how long, such as {\"for\":\"10m\"}";
         return Err(Problem::new(400, "missing_field", detail).field("for"));
     };
-    let until = door.gate.block(&name(limiter)?, &decode(key, Plus::Plus, "key")?, span)?;
+    let until = door.gate.action(&name(limiter)?, decode(key, Plus::Plus, "key")?).block_for(span).await?;
     Ok(json_reply(format!("{{\"blocked_until\":{}}}", seconds(until))))
 }
 
-pub(crate) fn unblock(door: &Door, limiter: &str, key: &str) -> Result<Reply, Problem> {
-    let unblocked = door.gate.unblock(&name(limiter)?, &decode(key, Plus::Plus, "key")?)?;
+pub(crate) async fn unblock(door: &Door, limiter: &str, key: &str) -> Result<Reply, Problem> {
+    let unblocked = door.gate.action(&name(limiter)?, decode(key, Plus::Plus, "key")?).unblock().await?;
     Ok(json_reply(format!("{{\"unblocked\":{unblocked}}}")))
 }
 
-pub(crate) fn unblock_all(door: &Door, limiter: &str) -> Result<Reply, Problem> {
-    let unblocked = door.gate.unblock_all(&name(limiter)?)?;
+pub(crate) async fn unblock_all(door: &Door, limiter: &str) -> Result<Reply, Problem> {
+    let unblocked = door.gate.actions(&name(limiter)?).unblock_all().await?;
     Ok(json_reply(format!("{{\"unblocked\":{unblocked}}}")))
 }
 

@@ -33,9 +33,13 @@ pub(crate) enum Switch {
     Disable,
 }
 
-pub(crate) fn switch(door: &Door, limiter: &str, to: Switch) -> Result<Reply, Problem> {
+pub(crate) async fn switch(door: &Door, limiter: &str, to: Switch) -> Result<Reply, Problem> {
     let name = name(limiter)?;
-    door.gate.set_enabled(&name, to == Switch::Enable)?;
+    let actions = door.gate.actions(&name);
+    match to {
+        Switch::Enable => actions.enable().await?,
+        Switch::Disable => actions.disable().await?,
+    }
     Ok(json_reply(format!("{{\"limiter\":\"{name}\",\"enabled\":{}}}", to == Switch::Enable)))
 }
 
@@ -55,6 +59,10 @@ fn push_limiter(body: &mut String, info: &LimiterInfo) {
         spec.rules.algorithm() == Algorithm::AlignedWindow
     ));
     push_list(body, spec.rules.limits().iter().map(ToString::to_string));
+    if spec.rules.algorithm() == Algorithm::Buckets {
+        let grid = spec.rules.grid();
+        body.push_str(&format!(",\"resolution\":\"{}\",\"history\":\"{}\"", grid.resolution(), grid.history()));
+    }
     body.push_str(",\"domain\":");
     match &spec.domain {
         Some(domain) => push_string(body, domain),

@@ -51,12 +51,29 @@ macro_rules! line {
     ($text:expr, $($arg:tt)*) => { let _ = writeln!($text, $($arg)*); };
 }
 
+/// The store elsewhere, if there is one.
+fn push_store(text: &mut String, door: &Door) {
+    let Some(health) = door.gate.store_health() else { return };
+    line!(text, "# HELP tidegate_store_up 1 while the store answers.");
+    line!(text, "# TYPE tidegate_store_up gauge");
+    line!(text, "tidegate_store_up {}", u8::from(health.error.is_none()));
+    line!(text, "# HELP tidegate_degraded_total Decisions that were made without the store.");
+    line!(text, "# TYPE tidegate_degraded_total counter");
+    line!(text, "tidegate_degraded_total {}", health.degraded);
+    line!(text, "# HELP tidegate_store_errors_total Questions that the store did not answer, by kind.");
+    line!(text, "# TYPE tidegate_store_errors_total counter");
+    for (kind, count) in &health.errors {
+        line!(text, "tidegate_store_errors_total{{kind=\"{kind}\"}} {count}");
+    }
+}
+
 /// The whole exposition.
 pub(crate) fn text(door: &Door) -> String {
     let mut text = String::with_capacity(8 * 1024);
     let limiters = door.gate.limiters();
     push_limiters(&mut text, &limiters);
     push_table(&mut text, door);
+    push_store(&mut text, door);
     push_requests(&mut text, &door.metrics);
     push_latency(&mut text, &door.metrics);
     push_connections(&mut text, door);

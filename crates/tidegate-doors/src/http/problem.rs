@@ -6,7 +6,7 @@ use super::json::push_string;
 use super::reply::{Reply, problem_reply};
 use http::header::{ALLOW, CONNECTION, HeaderValue, RETRY_AFTER};
 use std::borrow::Cow;
-use tidegate::{AskError, Micros};
+use tidegate::{AskError, Micros, StoreError};
 
 /// A refusal. The text names the thing, the value, the bound and the remedy.
 #[derive(Debug)]
@@ -117,9 +117,25 @@ impl From<AskError> for Problem {
         match error {
             AskError::UnknownLimiter { .. } => Problem::new(404, "unknown_limiter", detail).field("limiter"),
             AskError::Key(_) => Problem::new(400, "bad_key", detail).field("key"),
+            AskError::NeedsBuckets { .. } => Problem::new(409, "needs_buckets", detail).field("limiter"),
             AskError::NoNames(_) => Problem::new(501, "no_names", detail),
             AskError::Full { .. } => Problem::new(507, "full", detail),
+            AskError::Store(StoreError::Unsupported(_)) => Problem::new(501, "not_supported", detail),
+            AskError::Store(error) => store_problem(&error),
             _ => Problem::new(500, "internal", "the engine refused this in a way that this door does not know"),
         }
     }
+}
+
+/// What the store did not do. Its address and its words are for the log: clients get the kind and the remedy.
+fn store_problem(error: &StoreError) -> Problem {
+    let detail = match error {
+        StoreError::Refused { meaning, .. } => format!("the store refused this; {}", meaning.remedy()),
+        error if error.is_ambiguous() => {
+            "the store did not answer in time; it may have done it all the same, so look before you try again"
+                .to_owned()
+        }
+        _ => "the store cannot be reached; try again in a moment".to_owned(),
+    };
+    Problem::new(503, "store_unavailable", detail).value(error.label())
 }

@@ -124,12 +124,21 @@ pub(crate) fn answer_reply(answer: &Answer, deny: DenyStatus, explain: Explain) 
     if let Some(wait) = retry_after_s(answer) {
         headers.insert(RETRY_AFTER, wait.into());
     }
+    if let Some(mode) = answer.degraded {
+        headers.insert(DEGRADED, HeaderValue::from_static(mode.as_str()));
+    }
     reply
 }
+
+/// The store did not answer: `local`, `allow` or `deny` says how it was decided.
+const DEGRADED: HeaderName = HeaderName::from_static("tidegate-degraded");
 
 fn push_body(text: &mut String, answer: &Answer, deny: DenyStatus, explain: Explain) {
     text.push('{');
     push_answer_members(text, answer);
+    if let Some(mode) = answer.degraded {
+        text.push_str(&format!(",\"degraded\":\"{}\"", mode.as_str()));
+    }
     if explain == Explain::Yes {
         push_explanation(text, &answer.explanation);
     }

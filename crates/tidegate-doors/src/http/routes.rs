@@ -17,6 +17,8 @@ pub(crate) enum Action {
     Key,
     Block,
     Unblock,
+    Increment,
+    Analyze,
     Stream,
     Submit,
     Feed,
@@ -44,7 +46,7 @@ const fn route(method: &'static str, template: &'static str, action: Action, doe
     Route { method, template, action, does }
 }
 
-pub(crate) const ROUTE_COUNT: usize = 23;
+pub(crate) const ROUTE_COUNT: usize = 25;
 
 /// The most asked first.
 #[rustfmt::skip]
@@ -60,6 +62,8 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("GET",    "/v1/limiters/{limiter}/keys/{key}", Action::Key, "peek, with an explanation"),
     route("PUT",    "/v1/limiters/{limiter}/keys/{key}/block", Action::Block, "block: {\"for\":\"10m\"}"),
     route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Action::Unblock, "unblock"),
+    route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
+    route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
     route("POST",   "/v1/streams/{stream}/events", Action::Submit, "an event, as raw text"),
     route("GET",    "/v1/streams/{stream}", Action::Stream, "the events that incubate, at a clock value"),
     route("GET",    "/v1/streams/{stream}/feed", Action::Feed, "its messages as server-sent events"),

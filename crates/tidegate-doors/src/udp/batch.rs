@@ -1,8 +1,11 @@
 //! Many datagrams with one system call: recvmmsg and sendmmsg, through safe wrappers.
 //!
-//! A packet's system calls are nearly all of its cost; a decision is a few percent.
+//! A packet's way through the kernel is nearly all of its cost; a decision is a few percent. So replies
+//! of one length to one client, which come in runs when it has many requests under way, go that way
+//! together.
 
-use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmsg};
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, addr::SocketAddrArg as _, sendmmsg};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -59,17 +62,78 @@ fn sender(address: SockaddrStorage) -> Option<SocketAddr> {
     address.as_sockaddr_in6().map(|v6| SocketAddrV6::from(*v6).into())
 }
 
-/// Sends replies; how many could not be sent. One that fails does not take the others with it.
+/// Sends replies in their order; how many could not be sent. One that fails does not take the others
+/// with it.
 pub(super) fn send<'r>(socket: &UdpSocket, replies: impl Iterator<Item = (SocketAddr, &'r [u8])>) -> u64 {
-    let mut addresses: Vec<SocketAddrAny> = Vec::with_capacity(BATCH);
-    let mut texts: Vec<[IoSlice<'_>; 1]> = Vec::with_capacity(BATCH);
+    let mut to: Vec<SocketAddr> = Vec::with_capacity(BATCH);
+    let mut texts: Vec<IoSlice<'_>> = Vec::with_capacity(BATCH);
     for (address, text) in replies {
-        addresses.push(address.as_any());
-        texts.push([IoSlice::new(text)]);
+        to.push(address);
+        texts.push(IoSlice::new(text));
     }
-    let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =
-        std::array::from_fn(|_| SendAncillaryBuffer::default());
-    let parts = addresses.iter().zip(&texts).zip(&mut controls);
+    // Those before `sent` are gone, those from there to `at` go one by one.
+    let (mut sent, mut at, mut failed) = (0, 0, 0);
+    while at < texts.len() {
+        let run = run_len(&to[at..], &texts[at..]);
+        if run < RUN_MIN {
+            at += run;
+            continue;
+        }
+        failed += send_each(socket, &to[sent..at], &texts[sent..at]);
+        failed += send_run(socket, &to[at..at + run], &texts[at..at + run]);
+        at += run;
+        sent = at;
+    }
+    failed + send_each(socket, &to[sent..], &texts[sent..])
+}
+
+/// Shortest run that is worth a system call of its own.
+const RUN_MIN: usize = 3;
+/// Most bytes of a run; the kernel takes it as one datagram of at most 64 KiB, until it cuts it up.
+const RUN_BYTES_MAX: usize = 60_000;
+
+/// How many replies from the first on go to the same client and are as long as the first; the last
+/// of them may be shorter.
+fn run_len(to: &[SocketAddr], texts: &[IoSlice<'_>]) -> usize {
+    let len = texts[0].len();
+    let most = to.len().min(RUN_BYTES_MAX / len.max(1));
+    let mut run = 1;
+    while run < most && to[run] == to[0] && texts[run].len() <= len {
+        run += 1;
+        if texts[run - 1].len() < len {
+            break;
+        }
+    }
+    run
+}
+
+/// Sends a run as one: the kernel routes it once and cuts it into datagrams at the end (UDP_SEGMENT).
+/// This is most of what a reply costs, and a busy client that asks from one socket gets such runs.
+fn send_run(socket: &UdpSocket, to: &[SocketAddr], texts: &[IoSlice<'_>]) -> u64 {
+    let Ok(len) = u16::try_from(texts[0].len()) else { return send_each(socket, to, texts) };
+    let address = SockaddrStorage::from(to[0]);
+    let cut = [ControlMessage::UdpGsoSegments(&len)];
+    loop {
+        match sendmsg(socket.as_raw_fd(), texts, &cut, MsgFlags::empty(), Some(&address)) {
+            Ok(_) => return 0,
+            Err(Errno::EINTR) => {}
+            // No room in time, and none for each by itself either.
+            Err(Errno::EAGAIN) => return texts.len() as u64,
+            // A kernel or a network card that cannot do it, a path with small packets, or nobody there.
+            Err(_) => return send_each(socket, to, texts),
+        }
+    }
+}
+
+fn send_each(socket: &UdpSocket, to: &[SocketAddr], texts: &[IoSlice<'_>]) -> u64 {
+    if to.is_empty() {
+        return 0;
+    }
+    let mut addresses: Vec<SocketAddrAny> = Vec::with_capacity(to.len());
+    addresses.extend(to.iter().map(|address| address.as_any()));
+    let mut controls: Vec<SendAncillaryBuffer<'_, '_, '_>> = Vec::with_capacity(to.len());
+    controls.extend(to.iter().map(|_| SendAncillaryBuffer::default()));
+    let parts = addresses.iter().zip(texts.chunks(1)).zip(&mut controls);
     let mut messages: Vec<MMsgHdr<'_>> =
         parts.map(|((address, text), control)| MMsgHdr::new_with_addr(address, text, control)).collect();
     let (mut at, mut failed) = (0, 0);
@@ -85,4 +149,59 @@ pub(super) fn send<'r>(socket: &UdpSocket, replies: impl Iterator<Item = (Socket
         }
     }
     failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends these texts, each to the client of this number, the one at port 0 being out of reach;
+    /// what could not be sent, and what the others got.
+    #[track_caller]
+    fn check(replies: &[(usize, &str)], failed: u64, runs: &[usize]) {
+        let bind = || UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (server, clients) = (bind(), [bind(), bind()]);
+        let mut to: Vec<SocketAddr> = clients.iter().map(|client| client.local_addr().unwrap()).collect();
+        to.push("127.0.0.1:0".parse().unwrap());
+        let replies: Vec<(SocketAddr, &[u8])> =
+            replies.iter().map(|(client, text)| (to[*client], text.as_bytes())).collect();
+        assert_eq!(send(&server, replies.iter().copied()), failed);
+        for (client, address) in clients.iter().zip(&to) {
+            client.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+            for (_, text) in replies.iter().filter(|(to, _)| to == address) {
+                let mut buffer = [0; 2_000];
+                let len = client.recv(&mut buffer).unwrap();
+                assert_eq!(&buffer[..len], *text);
+            }
+            client.set_nonblocking(true).unwrap();
+            assert!(client.recv(&mut [0; 9]).is_err(), "more than was sent");
+        }
+        let (mut addresses, mut texts): (Vec<SocketAddr>, Vec<IoSlice<'_>>) =
+            replies.iter().map(|(address, text)| (*address, IoSlice::new(text))).unzip();
+        let mut found = Vec::new();
+        while !texts.is_empty() {
+            let run = run_len(&addresses, &texts);
+            found.push(run);
+            addresses.drain(..run);
+            texts.drain(..run);
+        }
+        assert_eq!(found, runs);
+    }
+
+    #[test]
+    fn replies_arrive_whole_and_in_order_whether_alone_or_in_runs() {
+        check(&[], 0, &[]);
+        check(&[(0, "a")], 0, &[1]);
+        check(&[(0, "aa"), (0, "bb"), (0, "cc"), (0, "dd")], 0, &[4]);
+        check(&[(0, "aa"), (0, "bb"), (0, "cc"), (0, "d"), (0, "e"), (0, "ff")], 0, &[4, 1, 1]);
+        check(&[(0, "a"), (0, "bb"), (1, "cc"), (1, "dd"), (1, "ee"), (0, "ff"), (0, "gg")], 0, &[1, 1, 3, 2]);
+        let long = "x".repeat(1_100);
+        check(&[(0, long.as_str()); 64], 0, &[54, 10]);
+    }
+
+    #[test]
+    fn a_client_out_of_reach_does_not_take_the_others_with_it() {
+        check(&[(0, "aa"), (2, "bb"), (0, "cc")], 1, &[1, 1, 1]);
+        check(&[(0, "aa"), (2, "bb"), (2, "cc"), (2, "dd"), (1, "ee")], 3, &[1, 3, 1]);
+    }
 }

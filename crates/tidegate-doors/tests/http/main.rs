@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the harness is test code too")]
 
+mod apart;
 mod connections;
 mod decisions;
 mod limiters;

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Micros, Policy, Rules, Settings};
+use tidegate::{Algorithm, Clock, Gate, Grid, LimiterSpec, Micros, Policy, Rules, Settings};
 use tidegate_doors::http::{HttpSettings, serve};
 use tidegate_events::{Now, Opening, StreamSpec};
 use tokio::net::TcpListener;
@@ -24,7 +24,14 @@ pub(crate) struct Server {
 
 pub(crate) fn limiter(name: &str, algorithm: Algorithm, limits: &[&str]) -> LimiterSpec {
     let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();
-    LimiterSpec::new(name, Rules::new(algorithm, &limits).unwrap())
+    let rules = match algorithm {
+        Algorithm::Buckets => {
+            let grid = Grid::new(Micros::from_secs(10), Micros::from_secs(60)).unwrap();
+            Rules::buckets(grid, &limits)
+        }
+        _ => Rules::new(algorithm, &limits),
+    };
+    LimiterSpec::new(name, rules.unwrap())
 }
 
 fn policy() -> Policy {
@@ -36,6 +43,7 @@ fn policy() -> Policy {
         limiter("burst", Algorithm::TokenBucket, &["20 per minute burst 40"]),
         limiter("strict", Algorithm::FixedWindow, &["1 per minute block 10m"]),
         limiter("never", Algorithm::AlignedWindow, &["0 per day"]),
+        limiter("notify", Algorithm::Buckets, &["5 per 20s block 40s", "7 per 40s block 40s"]),
         limiter("ten", Algorithm::SlidingLog, &["10 per hour"]),
         hashed,
         limiter("login-user", Algorithm::SlidingLog, &["2 per minute"]).by(Some("login"), &["user"]),

@@ -8,6 +8,7 @@ use super::{Meaning, Redis, StoreError};
 use crate::table::PartAnswer;
 use tidegate_core::all_or_nothing::{Intent, Reason, Ruling};
 use tidegate_core::{Algorithm, Decision, Limit, Micros, Rate, Rules, Verdict};
+use tokio::time::Instant;
 
 /// One key of a request.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +48,8 @@ pub struct Asked {
     pub intent: Intent,
     /// With what every limit says.
     pub explain: bool,
+    /// Until when the answer is of use.
+    pub by: Instant,
 }
 
 /// When it was decided, by the server's clock, and what each part says.
@@ -74,7 +77,7 @@ impl Redis {
         let indexed = question.names && keys.len() > 1;
         let limit = &question.rules.limits()[0];
         let keys = &keys[..if indexed { 2 } else { 1 }];
-        let reply = self.run(plain_token_bucket(), keys, 9, |args| {
+        let reply = self.run(asked.by, plain_token_bucket(), keys, 9, |args| {
             now_argument(args, asked.now);
             args.number(asked.cost.into());
             args.number(limit.burst().into());
@@ -95,7 +98,7 @@ impl Redis {
     ) -> Result<Answers, StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Decide, questions)?;
         let count = 5 + questions.iter().map(subject_len).sum::<usize>();
-        let reply = self.run(script, &keys, count, |args| {
+        let reply = self.run(asked.by, script, &keys, count, |args| {
             now_argument(args, asked.now);
             args.number(width);
             args.part(if asked.intent == Intent::Hit { b"h" } else { b"p" });
@@ -126,16 +129,17 @@ impl Redis {
     /// Runs a script: by its name, and whole if the server does not know it.
     pub(super) async fn run(
         &self,
+        by: Instant,
         script: &Script,
         keys: &[Vec<u8>],
         count: usize,
         write: impl Fn(&mut Writer<'_>),
     ) -> Result<Reply, StoreError> {
         let sent = self.send_script(b"EVALSHA", script.sha.as_bytes(), keys, count, &write)?;
-        match self.link.receive(sent).await {
+        match self.link.receive(sent, by).await {
             Err(StoreError::Refused { meaning: Meaning::NoScript, .. }) => {
                 let sent = self.send_script(b"EVAL", script.source.as_bytes(), keys, count, &write)?;
-                self.link.receive(sent).await
+                self.link.receive(sent, by).await
             }
             answered => answered,
         }

@@ -6,6 +6,7 @@
 
 use super::resp::{Reply, parse};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -20,6 +21,8 @@ struct Shared {
     outbox: Mutex<Outbox>,
     /// Something is in the outbox, or the connection is to be closed.
     wake: Notify,
+    /// Replies so far: while it stands still, the server is silent.
+    replies: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +59,8 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let connection = Connection(Arc::new(Shared { outbox: Mutex::default(), wake: Notify::new() }));
+        let connection =
+            Connection(Arc::new(Shared { outbox: Mutex::default(), wake: Notify::new(), replies: AtomicU64::new(0) }));
         let served = connection.clone();
         (connection, async move { served.serve(stream, read_ahead).await })
     }
@@ -86,6 +90,11 @@ impl Connection {
     pub(crate) fn close(&self, why: &str) {
         self.outbox().closed.get_or_insert_with(|| why.to_owned());
         self.0.wake.notify_one();
+    }
+
+    /// How many replies have come.
+    pub(crate) fn replies(&self) -> u64 {
+        self.0.replies.load(Relaxed)
     }
 
     fn outbox(&self) -> MutexGuard<'_, Outbox> {
@@ -151,6 +160,7 @@ impl Connection {
             replies.push(reply);
         }
         bytes.drain(..used);
+        self.0.replies.fetch_add(replies.len() as u64, Relaxed);
         let mut outbox = self.outbox();
         for reply in replies {
             let waiter = outbox.sent.pop_front().ok_or("a reply that nobody asked for")?;

@@ -44,6 +44,18 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// A word for it, for counters.
+    #[must_use]
+    pub const fn label(&self) -> &'static str {
+        match self {
+            StoreError::Unreachable { .. } => "unreachable",
+            StoreError::Ambiguous { .. } => "no_reply",
+            StoreError::Refused { meaning, .. } => meaning.label(),
+            StoreError::Unsupported(_) => "unsupported",
+            StoreError::Garbled { .. } => "garbled",
+        }
+    }
+
     /// True when the request may have been charged all the same.
     #[must_use]
     pub const fn is_ambiguous(&self) -> bool {
@@ -159,6 +171,32 @@ impl Meaning {
             REPLIES.iter().find(|(start, ..)| text.starts_with("ERR ") && inner(start))
         });
         row.map_or((Meaning::Other, Then::Keep), |(_, meaning, then)| (*meaning, *then))
+    }
+
+    /// A word for it, for counters.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Meaning::NoScript => "noscript",
+            Meaning::ReadOnly => "readonly",
+            Meaning::Loading => "loading",
+            Meaning::OutOfMemory => "oom",
+            Meaning::NoAuth => "noauth",
+            Meaning::WrongPassword => "wrongpass",
+            Meaning::NoPermission => "noperm",
+            Meaning::CannotSave => "misconf",
+            Meaning::NoReplicas => "noreplicas",
+            Meaning::MasterDown => "masterdown",
+            Meaning::Busy => "busy",
+            Meaning::Moved => "moved",
+            Meaning::Ask => "ask",
+            Meaning::TryAgain => "tryagain",
+            Meaning::ClusterDown => "clusterdown",
+            Meaning::CrossSlot => "crossslot",
+            Meaning::TooManyClients => "maxclients",
+            Meaning::NoDatabase => "nodatabase",
+            Meaning::Other => "other",
+        }
     }
 
     /// What people can do about it.

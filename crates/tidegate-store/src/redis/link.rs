@@ -1,23 +1,35 @@
-//! The way to one server: connects, says who we are, and connects again when the connection is lost.
+//! The way to one server: connects, says who we are, connects again when the connection is lost, and stops
+//! asking a server that is silent until it speaks again (the breaker).
 //!
-//! Invariant: a caller never waits for a connection; without one it is told at once.
+//! Invariants: a caller never waits for a connection, and never past its deadline; without a server that
+//! answers it is told at once.
 
 use super::connection::{Connection, Lost, Pending};
 use super::error::{Meaning, StoreError, Then};
 use super::resp::{Reply, command, parse};
 use super::url::{Kind, Url};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// A server that is kept connected until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Link {
-    address: String,
-    state: Arc<Mutex<State>>,
+    shared: Arc<Shared>,
     keeper: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    address: String,
+    state: Mutex<State>,
+    /// True while the server is connected and answers: what a caller looks at first.
+    answers: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -27,10 +39,14 @@ enum State {
 }
 
 /// How long connecting and the first words may take.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(1);
+const CONNECT_TIME_MAX: Duration = Duration::from_millis(500);
 /// Pauses between attempts: the first, and the longest. Exact service is to be back within a second.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// How often a silent server is asked whether it is back, and how long it may take to say so.
+const PROBE_EVERY: Duration = Duration::from_millis(100);
+/// A command that any server and twemproxy answer, if they answer at all.
+const PROBE: [&[u8]; 2] = [b"GET", b"tg:probe"];
 
 /// Who we are at the server.
 #[derive(Clone)]
@@ -56,21 +72,25 @@ impl Link {
             Ok((connection, work)) => (State::Up(connection), Some(work)),
             Err(error) => (State::Down(error), None),
         };
-        let state = Arc::new(Mutex::new(state));
-        let keeper = tokio::spawn(keep(address.clone(), login, Arc::clone(&state), work));
-        Link { address, state, keeper }
+        let answers = AtomicBool::new(work.is_some());
+        let shared = Arc::new(Shared { address, state: Mutex::new(state), answers });
+        let keeper = tokio::spawn(keep(Arc::clone(&shared), login, work));
+        Link { shared, keeper }
     }
 
-    /// Why there is no connection, if there is none.
+    /// False: do not ask, the answer is an error.
+    pub(crate) fn answers(&self) -> bool {
+        self.shared.answers.load(Relaxed)
+    }
+
+    /// Why it cannot be asked, if it cannot.
     pub(crate) fn down(&self) -> Option<StoreError> {
-        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
-            State::Up(_) => None,
-            State::Down(error) => Some(error.clone()),
-        }
+        self.connection().err()
     }
 
     fn connection(&self) -> Result<Connection, StoreError> {
-        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.shared.state() {
+            State::Up(_) if !self.answers() => Err(self.shared.unreachable("it is silent, and is asked now and then")),
             State::Up(connection) => Ok(connection.clone()),
             State::Down(error) => Err(error.clone()),
         }
@@ -79,35 +99,62 @@ impl Link {
     /// Sends a command, and returns what its reply will come through.
     pub(crate) fn send(&self, write: impl FnOnce(&mut Vec<u8>)) -> Result<Sent, StoreError> {
         let connection = self.connection()?;
-        let pending = connection.send(write).map_err(|lost| self.lost(lost))?;
-        Ok(Sent { connection, pending })
+        let replies = connection.replies();
+        let pending = connection.send(write).map_err(|lost| self.shared.lost(lost))?;
+        Ok(Sent { connection, pending, replies })
     }
 
-    /// Waits for a reply; an error reply is an error.
-    pub(crate) async fn receive(&self, sent: Sent) -> Result<Reply, StoreError> {
-        let Sent { connection, pending } = sent;
-        let reply = pending.await.unwrap_or_else(|_| Err(Lost::Sent("the connection was dropped".to_owned())));
-        match reply.map_err(|lost| self.lost(lost))? {
+    /// Waits for a reply until the deadline; an error reply is an error.
+    pub(crate) async fn receive(&self, sent: Sent, by: Instant) -> Result<Reply, StoreError> {
+        let Sent { connection, pending, replies } = sent;
+        let Ok(reply) = tokio::time::timeout_at(by, pending).await else {
+            return Err(self.too_late(&connection, replies));
+        };
+        let reply = reply.unwrap_or_else(|_| Err(Lost::Sent("the connection was dropped".to_owned())));
+        match reply.map_err(|lost| self.shared.lost(lost))? {
             Reply::Error(text) => {
                 let (meaning, then) = Meaning::of(&text);
                 if then == Then::Reconnect {
                     connection.close(&text);
                 }
-                Err(StoreError::Refused { address: self.address.clone(), meaning, text })
+                Err(StoreError::Refused { address: self.shared.address.clone(), meaning, text })
             }
             reply => Ok(reply),
         }
     }
 
+    /// A server that has said nothing at all since the command was sent is not asked any more.
+    fn too_late(&self, connection: &Connection, replies: u64) -> StoreError {
+        if connection.replies() == replies {
+            self.shared.answers.store(false, Relaxed);
+        }
+        self.shared.lost(Lost::Sent("its reply did not come before the deadline".to_owned()))
+    }
+
     /// Sends a command and waits for its reply.
-    pub(crate) async fn call(&self, parts: &[&[u8]]) -> Result<Reply, StoreError> {
+    pub(crate) async fn call(&self, parts: &[&[u8]], by: Instant) -> Result<Reply, StoreError> {
         let sent = self.send(|bytes| bytes.extend(command(parts)))?;
-        self.receive(sent).await
+        self.receive(sent, by).await
     }
 
     /// The reply makes no sense.
     pub(crate) fn garbled(&self, why: &str) -> StoreError {
-        StoreError::Garbled { address: self.address.clone(), why: why.to_owned() }
+        StoreError::Garbled { address: self.shared.address.clone(), why: why.to_owned() }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, state: State) {
+        self.answers.store(matches!(state, State::Up(_)), Relaxed);
+        *self.state() = state;
+    }
+
+    fn unreachable(&self, why: &str) -> StoreError {
+        StoreError::Unreachable { address: self.address.clone(), why: why.to_owned() }
     }
 
     fn lost(&self, lost: Lost) -> StoreError {
@@ -123,12 +170,14 @@ impl Link {
 pub(crate) struct Sent {
     connection: Connection,
     pending: Pending,
+    /// The connection's replies before it was sent.
+    replies: u64,
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
         self.keeper.abort();
-        if let State::Up(connection) = &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let State::Up(connection) = &*self.shared.state() {
             connection.close("the store was closed");
         }
     }
@@ -137,23 +186,40 @@ impl Drop for Link {
 type Work = std::pin::Pin<Box<dyn Future<Output = String> + Send>>;
 
 /// Runs the connection, and makes a new one whenever it ends.
-async fn keep(address: String, login: Login, state: Arc<Mutex<State>>, mut work: Option<Work>) {
-    let set = |new| *state.lock().unwrap_or_else(PoisonError::into_inner) = new;
+async fn keep(shared: Arc<Shared>, login: Login, mut work: Option<Work>) {
     let mut pause = PAUSE_MIN;
     loop {
         if let Some(work) = work.take() {
-            let why = work.await;
-            set(State::Down(StoreError::Unreachable { address: address.clone(), why }));
+            let why = tokio::select! {
+                why = work => why,
+                never = probe_while_silent(&shared) => match never {},
+            };
+            shared.set(State::Down(shared.unreachable(&why)));
             pause = PAUSE_MIN;
         }
         tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
-        match connect(&address, &login).await {
+        match connect(&shared.address, &login).await {
             Ok((connection, new)) => {
-                set(State::Up(connection));
+                shared.set(State::Up(connection));
                 work = Some(new);
             }
-            Err(error) => set(State::Down(error)),
+            Err(error) => shared.set(State::Down(error)),
+        }
+    }
+}
+
+/// Asks a server that went silent until it speaks again.
+async fn probe_while_silent(shared: &Shared) -> Infallible {
+    loop {
+        tokio::time::sleep(jittered(PROBE_EVERY)).await;
+        let connection = match &*shared.state() {
+            State::Up(connection) if !shared.answers.load(Relaxed) => connection.clone(),
+            _ => continue,
+        };
+        let Ok(pending) = connection.send(|bytes| bytes.extend(command(&PROBE))) else { continue };
+        if let Ok(Ok(Ok(_))) = tokio::time::timeout(PROBE_EVERY, pending).await {
+            shared.answers.store(true, Relaxed);
         }
     }
 }
@@ -220,5 +286,7 @@ fn greeting(login: &Login) -> Vec<Vec<u8>> {
     if login.database != 0 {
         words.push(command(&[b"SELECT", login.database.to_string().as_bytes()]));
     }
+    // A stopped server takes connections, and one that wants a password or is loading takes them, too.
+    words.push(command(&PROBE));
     words
 }

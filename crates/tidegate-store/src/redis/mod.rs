@@ -42,6 +42,12 @@ impl Redis {
         &self.url
     }
 
+    /// False: do not ask it now, the answer would be an error. Costs next to nothing.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        self.link.answers()
+    }
+
     /// Why it is not connected, if it is not.
     #[must_use]
     pub fn down(&self) -> Option<StoreError> {

@@ -7,8 +7,10 @@ use super::resp::{Reply, command};
 use super::script::{Purpose, later_names, script};
 use super::{Layout, Question, Redis, StoreError};
 use crate::table::{Listing, Which};
+use std::time::Duration;
 use tidegate_core::Micros;
-use tidegate_core::all_or_nothing::Analysis;
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
+use tokio::time::Instant;
 
 /// Groups of keys that are listed in one go.
 const GROUPS_AT_ONCE: u32 = 32;
@@ -16,6 +18,11 @@ const GROUPS_AT_ONCE: u32 = 32;
 const SCAN_COUNT: &[u8] = b"1000";
 /// Microseconds in a second.
 const SECOND: u64 = 1_000_000;
+
+/// Until when people and applications wait for what is no decision.
+pub(super) fn patience() -> Instant {
+    Instant::now() + Duration::from_secs(2)
+}
 
 impl Redis {
     /// Counts for a key of buckets at a time of the caller's, `None`: now; whatever its limits say. Returns the
@@ -31,7 +38,7 @@ impl Redis {
         at: Option<Micros>,
     ) -> Result<(Micros, bool), StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Increment, &[*question])?;
-        let reply = self.run(script, &keys, 4 + subject_len(question), |args| {
+        let reply = self.run(patience(), script, &keys, 4 + subject_len(question), |args| {
             now_argument(args, now);
             args.number(width);
             now_argument(args, at);
@@ -51,22 +58,25 @@ impl Redis {
         &self,
         now: Option<Micros>,
         question: &Question<'_>,
+        if_blocked: IfBlocked,
     ) -> Result<(Micros, Analysis), StoreError> {
         if self.is_sharded() {
-            return self.analyze_sharded(now, question).await;
+            return self.analyze_sharded(now, question, if_blocked).await;
         }
-        self.analyze_there(now, question).await
+        self.analyze_there(now, question, if_blocked).await
     }
 
     pub(super) async fn analyze_there(
         &self,
         now: Option<Micros>,
         question: &Question<'_>,
+        if_blocked: IfBlocked,
     ) -> Result<(Micros, Analysis), StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Analyze, &[*question])?;
-        let reply = self.run(script, &keys, 2 + subject_len(question), |args| {
+        let reply = self.run(patience(), script, &keys, 3 + subject_len(question), |args| {
             now_argument(args, now);
             args.number(width);
+            args.part(if if_blocked == IfBlocked::Tell { b"tell" } else { b"anew" });
             subject(args, question);
         });
         list(&reply.await?).and_then(analysis).ok_or_else(|| self.link.garbled("not an answer"))
@@ -83,7 +93,7 @@ impl Redis {
         span: Micros,
     ) -> Result<Micros, StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Block, &[*question])?;
-        let reply = self.run(script, &keys, 3 + subject_len(question), |args| {
+        let reply = self.run(patience(), script, &keys, 3 + subject_len(question), |args| {
             now_argument(args, now);
             args.number(width);
             args.number(span.get());
@@ -93,7 +103,7 @@ impl Redis {
         let times = |reply: &[Reply]| Some((micros(reply.first()?)?, micros(reply.get(1)?)?));
         let (at, until) = list(&reply).and_then(times).ok_or_else(|| self.link.garbled("not a time"))?;
         if self.is_sharded() {
-            self.note_block(question, at, until).await?;
+            self.note_block(patience(), question, at, until).await?;
         }
         Ok(until)
     }
@@ -105,7 +115,7 @@ impl Redis {
     pub async fn unblock(&self, now: Option<Micros>, question: &Question<'_>) -> Result<bool, StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Unblock, &[*question])?;
         let noted = if self.is_sharded() { self.forget_block(question).await? } else { None };
-        let reply = self.run(script, &keys, 2 + subject_len(question), |args| {
+        let reply = self.run(patience(), script, &keys, 2 + subject_len(question), |args| {
             now_argument(args, now);
             args.number(width);
             subject(args, question);
@@ -194,7 +204,7 @@ impl Redis {
         };
         let keys = [index.into_bytes()];
         let script = script(Purpose::List, [question.rules.algorithm()]);
-        let reply = self.run(script, &keys, 4 + subject_len(question), |args| {
+        let reply = self.run(patience(), script, &keys, 4 + subject_len(question), |args| {
             now_argument(args, now);
             args.number(1);
             args.part(letter);
@@ -207,7 +217,7 @@ impl Redis {
     /// Names of a sorted set whose score is later than now.
     async fn later(&self, now: Option<Micros>, index: &str, unit: u64) -> Result<Listing, StoreError> {
         let keys = [index.as_bytes().to_vec()];
-        let reply = self.run(later_names(), &keys, 2, |args| {
+        let reply = self.run(patience(), later_names(), &keys, 2, |args| {
             now_argument(args, now);
             args.number(unit);
         });
@@ -224,7 +234,7 @@ impl Redis {
         loop {
             let words: [&[u8]; 6] =
                 [b"SCAN", &cursor.to_string().into_bytes(), b"MATCH", &pattern, b"COUNT", SCAN_COUNT];
-            let reply = self.link.call(&words).await?;
+            let reply = self.link.call(&words, patience()).await?;
             let (next, found) = scanned(reply).ok_or_else(|| self.link.garbled("not a page of keys"))?;
             let identifiers =
                 found.into_iter().filter_map(|key| Some(key.strip_prefix(&start[..])?.strip_suffix(b"|")?.to_vec()));
@@ -254,10 +264,20 @@ impl Redis {
     pub async fn set_disabled(&self, limiter: &str, layout: Layout<'_>, disabled: bool) -> Result<(), StoreError> {
         let flag = names::disabled(limiter, layout);
         match disabled {
-            true => self.link.call(&[b"SET", flag.as_bytes(), b"1"]).await?,
-            false => self.link.call(&[b"DEL", flag.as_bytes()]).await?,
+            true => self.link.call(&[b"SET", flag.as_bytes(), b"1"], patience()).await?,
+            false => self.link.call(&[b"DEL", flag.as_bytes()], patience()).await?,
         };
         Ok(())
+    }
+
+    /// The policy for full memory, if it drops keys; `None` also when the server does not tell.
+    pub async fn evicts(&self) -> Option<String> {
+        if self.is_sharded() {
+            return None;
+        }
+        let told = self.link.call(&[b"CONFIG", b"GET", b"maxmemory-policy"], patience()).await.ok()?;
+        let [_, Reply::Text(policy)] = list(&told)? else { return None };
+        (policy != b"noeviction").then(|| String::from_utf8_lossy(policy).into_owned())
     }
 
     /// Which of these limiters are disabled; one round trip for all.
@@ -270,7 +290,7 @@ impl Redis {
         let sent: Vec<_> = sent.collect::<Result<_, _>>()?;
         let mut disabled = Vec::with_capacity(sent.len());
         for sent in sent {
-            disabled.push(self.link.receive(sent).await? != Reply::Nil);
+            disabled.push(self.link.receive(sent, patience()).await? != Reply::Nil);
         }
         Ok(disabled)
     }

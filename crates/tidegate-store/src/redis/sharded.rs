@@ -6,30 +6,32 @@
 
 use super::ask::{Answers, Asked, now_argument};
 use super::names;
+use super::operate::patience;
 use super::resp::Reply;
 use super::script::note_block;
 use super::{Layout, Question, Redis, StoreError};
 use crate::table::PartAnswer;
 use futures_util::future::try_join;
-use tidegate_core::all_or_nothing::{Analysis, Intent, Reason};
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent, Reason};
 use tidegate_core::{Decision, Micros, Verdict};
+use tokio::time::Instant;
 
 impl Redis {
     pub(super) async fn decide_sharded(&self, question: &Question<'_>, asked: &Asked) -> Result<Answers, StoreError> {
         let questions = [*question];
         let (noted, (at, mut answers)) =
-            try_join(self.noted_block(question), self.decide_at_length(&questions, asked)).await?;
+            try_join(self.noted_block(asked.by, question), self.decide_at_length(&questions, asked)).await?;
         let [answer] = answers.as_mut_slice() else { return Err(self.link.garbled("not one decision")) };
         let charged = answer.ruling.is_allowed() && asked.intent == Intent::Hit && asked.cost > 0;
         match noted {
             Some(until) if until > at => {
                 if charged {
-                    self.refund(question, at, asked.cost).await?;
+                    self.refund(asked.by, question, at, asked.cost).await?;
                 }
                 blocked(answer, at, until);
             }
             _ if answer.ruling.reason == Reason::Limited && answer.blocked_until > at => {
-                self.note_block(question, at, answer.blocked_until).await?;
+                self.note_block(asked.by, question, at, answer.blocked_until).await?;
             }
             _ => {}
         }
@@ -40,22 +42,29 @@ impl Redis {
         &self,
         now: Option<Micros>,
         question: &Question<'_>,
+        if_blocked: IfBlocked,
     ) -> Result<(Micros, Analysis), StoreError> {
-        let (noted, (at, analysis)) = try_join(self.noted_block(question), self.analyze_there(now, question)).await?;
-        match (noted, analysis) {
-            (Some(until), _) if until > at => Ok((at, Analysis::Blocked { until })),
-            (_, Analysis::Limited { blocked_until, .. }) => {
-                self.note_block(question, at, blocked_until).await?;
-                Ok((at, analysis))
+        let (noted, (at, analysis)) =
+            try_join(self.noted_block(patience(), question), self.analyze_there(now, question, if_blocked)).await?;
+        let noted = noted.filter(|until| *until > at);
+        let told = match (noted, analysis) {
+            (Some(until), Analysis::Limited { limit_index, sum, .. }) if if_blocked == IfBlocked::Recompute => {
+                Analysis::Limited { limit_index, sum, blocked_until: until }
             }
-            _ => Ok((at, analysis)),
-        }
+            (Some(until), _) => Analysis::Blocked { until },
+            (None, Analysis::Limited { blocked_until, .. }) => {
+                self.note_block(patience(), question, at, blocked_until).await?;
+                analysis
+            }
+            (None, _) => analysis,
+        };
+        Ok((at, told))
     }
 
     /// Until when the list of Pause's layout says that a key is blocked; the native layout has that in the key.
-    async fn noted_block(&self, question: &Question<'_>) -> Result<Option<Micros>, StoreError> {
+    async fn noted_block(&self, by: Instant, question: &Question<'_>) -> Result<Option<Micros>, StoreError> {
         let Layout::Pause { scope } = question.layout else { return Ok(None) };
-        let reply = self.link.call(&[b"ZSCORE", names::blocks(scope).as_bytes(), question.key]).await?;
+        let reply = self.link.call(&[b"ZSCORE", names::blocks(scope).as_bytes(), question.key], by).await?;
         self.until(&reply)
     }
 
@@ -70,6 +79,7 @@ impl Redis {
     /// Enters a block that has begun into the list of its limiter.
     pub(super) async fn note_block(
         &self,
+        by: Instant,
         question: &Question<'_>,
         at: Micros,
         until: Micros,
@@ -77,7 +87,7 @@ impl Redis {
         match question.layout {
             Layout::Native => {
                 let keys = [names::blocked(question.limiter, 0).into_bytes()];
-                let reply = self.run(note_block(), &keys, 3, |args| {
+                let reply = self.run(by, note_block(), &keys, 3, |args| {
                     now_argument(args, Some(at));
                     args.part(question.key);
                     args.number(until.get());
@@ -92,7 +102,7 @@ impl Redis {
                     [b"ZREMRANGEBYSCORE", list, b"-inf", now.as_bytes()],
                     [b"ZADD", list, until.as_bytes(), question.key],
                 );
-                try_join(self.link.call(&purge), self.link.call(&add)).await?;
+                try_join(self.link.call(&purge, by), self.link.call(&add, by)).await?;
             }
         }
         Ok(())
@@ -104,17 +114,17 @@ impl Redis {
             Layout::Native => names::blocked(question.limiter, 0),
             Layout::Pause { scope } => names::blocks(scope),
         };
-        let score = self.noted_block(question).await?;
-        self.link.call(&[b"ZREM", list.as_bytes(), question.key]).await?;
+        let score = self.noted_block(patience(), question).await?;
+        self.link.call(&[b"ZREM", list.as_bytes(), question.key], patience()).await?;
         Ok(score)
     }
 
     /// Takes back what was counted for a hit that a block turns out to deny.
-    async fn refund(&self, question: &Question<'_>, at: Micros, cost: u32) -> Result<(), StoreError> {
+    async fn refund(&self, by: Instant, question: &Question<'_>, at: Micros, cost: u32) -> Result<(), StoreError> {
         let Layout::Pause { scope } = question.layout else { return Ok(()) };
         let (key, less) = (names::history(scope, question.key), format!("-{cost}"));
         let block = whole_seconds(question.rules.grid().block(at));
-        self.link.call(&[b"ZINCRBY", &key, less.as_bytes(), block.as_bytes()]).await?;
+        self.link.call(&[b"ZINCRBY", &key, less.as_bytes(), block.as_bytes()], by).await?;
         Ok(())
     }
 }

@@ -43,6 +43,15 @@ impl fmt::Display for UrlError {
 
 const EXAMPLE: &str = "write it as redis://[user:password@]host:6379/0 or twemproxy://host:22121";
 
+impl Url {
+    /// The server that a machine has if it has one: `redis://127.0.0.1:6379`.
+    #[must_use]
+    pub fn local() -> Url {
+        let addresses = vec!["127.0.0.1:6379".to_owned()];
+        Url { kind: Kind::Standalone, addresses, user: None, password: None, database: 0 }
+    }
+}
+
 impl std::str::FromStr for Url {
     type Err = UrlError;
 

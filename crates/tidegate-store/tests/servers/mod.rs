@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 pub struct Server {
     child: Child,
     pub port: u16,
+    pub is_redis: bool,
     directory: tempfile::TempDir,
 }
 
@@ -129,7 +130,8 @@ fn start(command: impl Fn(u16, &std::path::Path) -> Command) -> Server {
         let log = std::fs::File::create(directory.path().join("log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; see scripts/test"));
-        let mut server = Server { child, port, directory };
+        let is_redis = !command.get_program().to_string_lossy().ends_with("nutcracker");
+        let mut server = Server { child, port, is_redis, directory };
         if server.listens() {
             return server;
         }

@@ -8,7 +8,7 @@ use tidegate_wire::udp::{Answer, Command, REPLY_LEN_MAX, REQUEST_LEN_MAX, Reply,
 const HEADERS: usize = 28;
 
 /// Is the datagram a request? `number` gives the numbers of its reply, any at all.
-pub fn check(datagram: &[u8], number: impl FnMut() -> u64) -> bool {
+pub(crate) fn check(datagram: &[u8], number: impl FnMut() -> u64) -> bool {
     let Some(request) = Request::parse(datagram) else { return false };
     assert!(datagram.len() <= REQUEST_LEN_MAX, "{}", datagram.escape_ascii());
     let mut out = [0; REPLY_LEN_MAX];

@@ -1,27 +1,35 @@
-//! Counting and asking apart, for limiters of buckets.
+//! Counting and asking apart, for limiters of buckets on the embedded store.
 
 use super::{Gate, Limiter};
-use crate::{Analyzed, AskError, Event};
+use crate::{Analyzed, AskError, Event, Incremented};
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
 use tidegate_core::{Micros, check_key};
 
 impl Gate {
-    /// Counts for a key at the time `at` (`None`: now), whatever its limits say; was it counted? A time
-    /// that is older than the history is not, and a disabled limiter counts nothing. A time further
-    /// ahead than the shortest period counts now.
+    /// Counts for a key at the time `at` (`None`: now), whatever its limits say. A time that is older than
+    /// the history is not counted, and a disabled limiter counts nothing. A time further ahead than the
+    /// shortest period counts now.
     ///
     /// # Errors
     /// An unknown limiter, one that does not count in buckets, or a bad key.
-    pub fn increment(&self, limiter: &str, key: &[u8], count: u32, at: Option<Micros>) -> Result<bool, AskError> {
+    pub fn increment(
+        &self,
+        limiter: &str,
+        key: &[u8],
+        count: u32,
+        at: Option<Micros>,
+    ) -> Result<Incremented, AskError> {
+        self.here()?;
         check_key(key)?;
         let live = self.0.live.load();
         let limiter = live.limiter(limiter)?;
         limiter.check_buckets("increment")?;
         if !limiter.is_heeded() {
-            return Ok(false);
+            return Ok(Incremented { timestamp: at.unwrap_or(self.now()), counted: false });
         }
-        let counted = limiter.table.increment(&limiter.spec.rules, key, count, at, || self.now());
-        counted.map(|(_, counted)| counted).ok_or_else(|| limiter.needs_buckets("increment"))
+        let told = limiter.table.increment(&limiter.spec.rules, key, count, at, || self.now());
+        let (now, counted) = told.ok_or_else(|| limiter.needs_buckets("increment"))?;
+        Ok(Incremented { timestamp: at.unwrap_or(now), counted })
     }
 
     /// Has a key reached a limit? The first that it has, in definition order, blocks it. Nothing is
@@ -30,6 +38,7 @@ impl Gate {
     /// # Errors
     /// As [`Gate::increment`].
     pub fn analyze(&self, limiter: &str, key: &[u8], if_blocked: IfBlocked) -> Result<Analyzed, AskError> {
+        self.here()?;
         check_key(key)?;
         let live = self.0.live.load();
         let limiter = live.limiter(limiter)?;
@@ -44,7 +53,7 @@ impl Gate {
 }
 
 impl Limiter {
-    fn check_buckets(&self, doing: &'static str) -> Result<(), AskError> {
+    pub(super) fn check_buckets(&self, doing: &'static str) -> Result<(), AskError> {
         match self.spec.rules.algorithm() {
             tidegate_core::Algorithm::Buckets => Ok(()),
             _ => Err(self.needs_buckets(doing)),

@@ -1,4 +1,6 @@
 //! What people do with a gate: look at limiters and keys, switch, block and unblock.
+//!
+//! These calls are for the embedded store; [`crate::Actions`] and [`crate::Action`] do the same on every store.
 
 use super::{Gate, Limiter};
 use crate::{AskError, LimiterSpec};
@@ -37,7 +39,7 @@ pub struct Usage {
 
 /// Where a listing goes on: 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cursor(u64);
+pub struct Cursor(pub(super) u64);
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,6 +91,7 @@ impl Gate {
     /// # Errors
     /// When there is none of this name.
     pub fn set_enabled(&self, limiter: &str, enabled: bool) -> Result<(), AskError> {
+        self.here()?;
         self.0.live.load().limiter(limiter)?.table.set_disabled(!enabled);
         Ok(())
     }
@@ -106,8 +109,9 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter, or it keeps no names.
     pub fn keys(&self, limiter: &str, which: Which, after: Option<Cursor>, most: usize) -> Result<Page, AskError> {
+        self.here()?;
         let live = self.0.live.load();
-        let Limiter { spec, table } = live.limiter(limiter)?;
+        let Limiter { spec, table, .. } = live.limiter(limiter)?;
         if !spec.names {
             return Err(AskError::NoNames(spec.name.clone()));
         }
@@ -120,9 +124,10 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter, the key is bad, or a full table has no place for it.
     pub fn block(&self, limiter: &str, key: &[u8], span: Micros) -> Result<Micros, AskError> {
+        self.here()?;
         check_key(key)?;
         let live = self.0.live.load();
-        let Limiter { spec, table } = live.limiter(limiter)?;
+        let Limiter { spec, table, .. } = live.limiter(limiter)?;
         let until = table.block(&spec.rules, key, span, || self.now());
         until.ok_or_else(|| AskError::Full { limiter: spec.name.clone() })
     }
@@ -132,9 +137,10 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter, or the key is bad.
     pub fn unblock(&self, limiter: &str, key: &[u8]) -> Result<bool, AskError> {
+        self.here()?;
         check_key(key)?;
         let live = self.0.live.load();
-        let Limiter { spec, table } = live.limiter(limiter)?;
+        let Limiter { spec, table, .. } = live.limiter(limiter)?;
         Ok(table.unblock(&spec.rules, key, || self.now()))
     }
 
@@ -143,8 +149,9 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter.
     pub fn unblock_all(&self, limiter: &str) -> Result<u64, AskError> {
+        self.here()?;
         let live = self.0.live.load();
-        let Limiter { spec, table } = live.limiter(limiter)?;
+        let Limiter { spec, table, .. } = live.limiter(limiter)?;
         Ok(table.unblock_all(&spec.rules, || self.now()))
     }
 

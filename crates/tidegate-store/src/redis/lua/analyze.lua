@@ -1,16 +1,20 @@
--- Has a key of buckets reached a limit? The first that was blocks it. ARGV: now, width, subject.
--- Returns 0 (no), or 1 (blocked by this call), limit's index, sum, until; or 2 (it was blocked), until.
+-- Has a key of buckets reached a limit? The first that was blocks it.
+-- ARGV: now, width, 'anew' to look at the counts though a block lasts, subject.
+-- Returns 0 (no), or 1 (reached), limit's index, sum, blocked until; or 2 (it was blocked before), until.
+local anew = argument() == 'anew'
 local e = subject(1)
 load(e)
-if e.until_at > now then return { now, 2, e.until_at } end
+local blocked = e.until_at > now
+if blocked and not anew then return { now, 2, e.until_at } end
 settle(e)
 for i, l in ipairs(e.limits) do
   local sum = e.meter.crossing(e.states[i], l)
   if sum then
-    e.until_at, e.started = later(now, l.block), true
+    if not blocked then e.until_at, e.started = later(now, l.block), true end
     save(e)
     return { now, 1, i - 1, sum, e.until_at }
   end
 end
 save(e)
+if blocked then return { now, 2, e.until_at } end
 return { now, 0 }

@@ -1,0 +1,180 @@
+//! `tidegate proxy`: the transparent proxy alone, until it is told to stop. `serve` starts it too.
+
+use crate::config::{self, Config};
+use crate::log::{self, LogFormat};
+use crate::serve::notify;
+use crate::serve::signals::{self, Signal, Signals};
+use crate::watch::Watch;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate::Limit;
+use tidegate_proxy::{Policy, Proxy, Settings, WhenLimited};
+use tracing::{error, info, warn};
+
+/// Forwards requests to an upstream, each path within its limit.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The configuration; its [proxy] table counts here
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen [default: 127.0.0.1:4040]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Requests started per path and window [default: 100 per minute]
+    #[arg(long, value_name = "LIMIT", value_parser = config::proxy_limit)]
+    limit: Option<Limit>,
+    /// The upstream, such as http://127.0.0.1:9000
+    #[arg(value_name = "URL")]
+    url: Option<String>,
+    /// How log lines are written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text, env = "TIDEGATE_LOG_FORMAT")]
+    log_format: LogFormat,
+}
+
+/// How often the file is looked at for a change.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Forwards until a signal stops it.
+///
+/// # Errors
+/// A message for stderr, when it cannot start.
+pub(crate) fn run(args: &Args) -> Result<(), String> {
+    let watch = args.config.clone().map(Watch::new);
+    let config = load(args)?;
+    log::start(args.log_format);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("error: cannot start: {error}"))?;
+    runtime.block_on(forward(args, &config, watch))
+}
+
+/// The file, with what was typed over it.
+fn load(args: &Args) -> Result<config::Proxy, String> {
+    let variables = config::from_environment();
+    let config = match &args.config {
+        Some(file) => config::load(file, variables),
+        None => config::parse("no file", String::new(), std::path::Path::new(""), variables),
+    };
+    let Config { proxy, .. } = config.map_err(|error| error.to_string())?;
+    let mut proxy = proxy.unwrap_or_default();
+    proxy.listen = args.listen.unwrap_or(proxy.listen);
+    proxy.limit = args.limit.or(proxy.limit);
+    proxy.upstream = args.url.clone().or(proxy.upstream);
+    Ok(proxy)
+}
+
+async fn forward(args: &Args, config: &config::Proxy, mut watch: Option<Watch>) -> Result<(), String> {
+    let mut signals = Signals::catch().map_err(|error| format!("error: cannot catch signals: {error}"))?;
+    let proxy = start(config)?;
+    let admin = proxy.admin().map(|admin| format!("admin on http://{admin}\n")).unwrap_or_default();
+    let version = env!("CARGO_PKG_VERSION");
+    crate::say(&format!("tidegate {version}\nlistening on http://{}\n{admin}{}", proxy.address(), describe(config)));
+    notify::tell("READY=1");
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let name = loop {
+        tokio::select! {
+            signal = signals.next() => match signal {
+                Signal::Stop(name) => break name,
+                Signal::Reload if watch.is_some() => reload_file(args, config, &proxy),
+                Signal::Reload => info!("nothing to reload: started without a file"),
+            },
+            _ = look.tick() => if watch.as_mut().is_some_and(Watch::has_changed) {
+                reload_file(args, config, &proxy);
+            },
+        }
+    };
+    info!("{name}: stopping; a second one ends at once");
+    notify::tell("STOPPING=1");
+    tokio::select! {
+        _ = tokio::task::spawn_blocking(move || proxy.stop()) => info!("stopped"),
+        () = signals.second_stop() => std::process::exit(signals::ENDED_AT_ONCE),
+    }
+    Ok(())
+}
+
+/// Starts the proxy.
+///
+/// # Errors
+/// A message for stderr.
+pub(crate) fn start(config: &config::Proxy) -> Result<Proxy, String> {
+    let policy = config.policy().map_err(|message| format!("error: {message}"))?;
+    let listener = listen(config.listen, "[proxy] listen or --listen")?;
+    let admin = config.admin.map(|address| listen(address, "[proxy] admin")).transpose()?;
+    let settings = settings(config, &policy);
+    let proxy = Proxy::start(listener, admin, policy, settings);
+    proxy.map_err(|error| format!("error: the proxy cannot start: {error}"))
+}
+
+/// Runs until told to stop, then until the requests under way have ended.
+pub(crate) async fn beside(proxy: Arc<Proxy>, stopped: impl Future<Output = ()>) -> Result<(), String> {
+    stopped.await;
+    let ended = tokio::task::spawn_blocking(move || proxy.stop()).await;
+    ended.map_err(|error| format!("error: the proxy failed: {error}; start again and report this"))
+}
+
+/// One line on what the proxy does.
+pub(crate) fn describe(config: &config::Proxy) -> String {
+    let Ok(policy) = config.policy() else { return String::new() };
+    let in_flight = match policy.in_flight {
+        0 => String::new(),
+        count => format!(" and {count} in flight"),
+    };
+    let others = match policy.when_limited {
+        WhenLimited::Wait => "others wait their turn",
+        WhenLimited::Reject => "others are answered 429",
+    };
+    format!("forwarding to {:?}: {}{in_flight} for each key; {others}", policy.upstream, policy.limit)
+}
+
+fn listen(address: SocketAddr, setting: &str) -> Result<TcpListener, String> {
+    TcpListener::bind(address).map_err(|error| {
+        format!("error: cannot listen on {address}: {error}; stop who has it, or choose another with {setting}")
+    })
+}
+
+/// Connections within what the process may open: each is a file, and so is one to the upstream.
+fn settings(config: &config::Proxy, policy: &Policy) -> Settings {
+    const OTHER_FILES: usize = 64;
+    let default = Settings::default();
+    let wanted = config.max_connections.unwrap_or(default.max_connections);
+    let client_timeout = config.client_timeout.unwrap_or(default.client_timeout);
+    let files = crate::serve::open_files_max();
+    let room = files.map_or(wanted, |files| files.saturating_sub(OTHER_FILES + policy.max_upstream as usize).max(16));
+    if room < wanted {
+        warn!(
+            "{room} client connections at most, as this process may open {} files and {} may go to the upstream; raise ulimit -n for more",
+            files.unwrap_or_default(),
+            policy.max_upstream
+        );
+    }
+    Settings { max_connections: wanted.min(room), client_timeout, ..default }
+}
+
+fn reload_file(args: &Args, running: &config::Proxy, proxy: &Proxy) {
+    match load(args) {
+        Ok(config) => reload(running, &config, proxy),
+        Err(problems) => error!("the file is refused, and the policy stays as it was:\n{problems}"),
+    }
+}
+
+/// Puts a new configuration in force; `running` is what the process started with.
+pub(crate) fn reload(running: &config::Proxy, new: &config::Proxy, proxy: &Proxy) {
+    match new.policy() {
+        Ok(policy) => {
+            proxy.reload(policy);
+            info!("reloaded the proxy: {}", describe(new));
+        }
+        Err(message) => error!("[proxy] is refused, and stays as it was: {message}"),
+    }
+    let changed = [
+        ("listen", running.listen != new.listen),
+        ("admin", running.admin != new.admin),
+        ("max_connections", running.max_connections != new.max_connections),
+        ("client_timeout", running.client_timeout != new.client_timeout),
+    ];
+    for (setting, _) in changed.into_iter().filter(|(_, changed)| *changed) {
+        warn!("[proxy] {setting} has changed; it takes effect at the next start");
+    }
+}

@@ -1,0 +1,60 @@
+//! A store elsewhere: opening it, and telling people how it does.
+
+use crate::config::{Config, Redis};
+use tidegate::{Clock, Gate, RedisSettings, StoreError};
+use tracing::{info, warn};
+
+/// Opens the gate; without the store only if that is not required.
+pub(super) async fn open(config: &Config, redis: &Redis) -> Result<Gate, String> {
+    let settings = RedisSettings {
+        url: redis.url.clone(),
+        on_failure: redis.on_failure,
+        local_share: redis.local_share,
+        deadline: redis.deadline,
+        max_memory: config.store.max_memory,
+    };
+    let gate = Gate::on_redis(&config.policy, settings, Clock::process()).await;
+    match gate.store_error() {
+        Some(error) if redis.required => {
+            return Err(format!("error: [store] required = true, and {error}"));
+        }
+        Some(error) => {
+            warn!("{error}; until then decisions are made by on_failure = \"{}\"", redis.on_failure.as_str())
+        }
+        None => warn_of_eviction(&gate).await,
+    }
+    Ok(gate)
+}
+
+/// A Redis that drops keys when it is full lifts limits.
+async fn warn_of_eviction(gate: &Gate) {
+    if let Some(policy) = gate.evicts().await {
+        warn!(
+            "the store has maxmemory-policy {policy}: when its memory is full it drops counts, which lifts limits; \
+             set it to noeviction"
+        );
+    }
+}
+
+/// Tells when the store goes away, and when it is back.
+#[derive(Default)]
+pub(super) struct Watch {
+    away: Option<StoreError>,
+}
+
+impl Watch {
+    pub(super) fn look(&mut self, gate: &Gate) {
+        let Some(health) = gate.store_health() else { return };
+        match (&self.away, health.error) {
+            (None, Some(error)) => {
+                warn!("{error}; decisions are made without it");
+                self.away = Some(error);
+            }
+            (Some(_), None) => {
+                info!("the store at {} answers again; {} decisions were made without it", health.url, health.degraded);
+                self.away = None;
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The turnstile: who may start now, and who stands in line until then.
+//!
+//! **The idea.** A key may start `limit.count()` times in each window of `limit.period()`, and have at
+//! most `in_flight` of those under way at once; over all keys at most `total` are under way. Who may
+//! not start yet waits in the key's line: first come, first served. When something frees up, keys
+//! take turns: each gives one of its people, then goes behind the others.
+//!
+//! **Windows** begin at multiples of the period since the epoch. Nothing is ever refilled: a place
+//! remembers the window in which it counted, and a count from another window is no count. So it does
+//! not matter when, or whether, a timer fires: whoever comes first in a new window turns it.
+//!
+//! **An example.** 3 per minute, six requests at 12:00:10. Three pass; three wait, and the key is
+//! *parked* until 12:01:00. There the three get a permit each, of the window 12:01, in the order in
+//! which they came. One has left meanwhile: his place went with him and nobody notices. One gets his
+//! permit and leaves before he could use it: his start is given back, and the next in line has it.
+//! A permit that was not used before 12:02:00 is exchanged with [`Turnstile::again`].
+//!
+//! **Units.** Times are [`Micros`]; a window is named by the time at which it starts, so that names
+//! stay true when the limit's period changes.
+//!
+//! **Known weakness.** Windows are fixed: 2 × count can start around a boundary, in less than a period.
+//!
+//! What is not here: sockets, wakers, locks. `W` is whatever the caller wants back when somebody's turn
+//! has come. Every call ends with nobody left in line who could start: that is the invariant.
+
+mod line;
+mod places;
+mod waiters;
+
+use crate::{Limit, Micros};
+use places::{Place, Places, Standing};
+use waiters::Waiters;
+
+/// Whom a turnstile counts: 128 bits of a seeded hash, made by the caller. Names are not kept, so
+/// that a key costs the same however long its name is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyHash([u64; 2]);
+
+impl KeyHash {
+    /// Two independent seeded hashes of one key.
+    #[must_use]
+    pub const fn new(one: u64, other: u64) -> KeyHash {
+        KeyHash([one, other])
+    }
+}
+
+/// What a turnstile lets through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Starts per key and window. Its burst and block have no meaning here.
+    pub limit: Limit,
+    /// Under way per key; 0: as many as like.
+    pub in_flight: u32,
+    /// Under way over all keys.
+    pub total: u32,
+    /// In line over all keys.
+    pub waiting: u32,
+    /// The weights of those in line, together.
+    pub waiting_weight: u64,
+    /// Keys with a place of their own. Past it new keys share places, which can make them wait too
+    /// long and never lets one start too often.
+    pub keys: u32,
+}
+
+impl Bounds {
+    /// How often a key may start in the window that begins at `window`. The one place to know it:
+    /// a process that holds only a part of a limit gives its part here.
+    const fn starts(&self, _window: Micros) -> u32 {
+        self.limit.count()
+    }
+
+    fn window(&self, now: Micros) -> Micros {
+        Micros::saturating(now.get() - now.get() % self.limit.period().get())
+    }
+}
+
+/// The right to start once, before [`Permit::until`]. It must come back through
+/// [`Turnstile::finish`], [`Turnstile::give_back`] or [`Turnstile::again`].
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "a permit that is dropped is never free again"]
+pub struct Permit {
+    place: u32,
+    window: Micros,
+    until: Micros,
+    possible: Micros,
+}
+
+impl Permit {
+    /// The end of its window. It must not be used then or later.
+    #[must_use]
+    pub const fn until(&self) -> Micros {
+        self.until
+    }
+
+    /// Since when it could be had: the beginning of the window, if that was waited for, or else
+    /// the time at which it was given.
+    #[must_use]
+    pub const fn possible(&self) -> Micros {
+        self.possible
+    }
+}
+
+/// A place in line. It must come back through [`Turnstile::claim`] or [`Turnstile::leave`].
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "whoever loses his ticket stands in line for ever"]
+pub struct Ticket(u32);
+
+/// Why somebody may not start now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closed {
+    /// The key has no starts left before this time. `None`: it never has any.
+    Limited(Option<Micros>),
+    /// As many as may be are under way, of this key or of all.
+    Busy,
+}
+
+/// The line is as long, or as heavy, as it may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LineFull;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Turnstile<W> {
+    bounds: Bounds,
+    /// The latest time that was told: going back changes nothing.
+    now: Micros,
+    window: Micros,
+    places: Places,
+    waiters: Waiters<W>,
+    under_way: u32,
+    called: Vec<W>,
+}
+
+impl<W> Turnstile<W> {
+    /// A turnstile that nobody has passed.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Turnstile<W> {
+        let (places, waiters) = (Places::default(), Waiters::default());
+        Turnstile { bounds, now: Micros::ZERO, window: Micros::ZERO, places, waiters, under_way: 0, called: Vec::new() }
+    }
+
+    /// Starts at once, or says why not.
+    ///
+    /// # Errors
+    /// When the key must wait, for its limits or because others of it are in line.
+    pub fn pass(&mut self, key: KeyHash, now: Micros) -> Result<Permit, Closed> {
+        self.turn(now);
+        let at = self.places.of(key, self.window, self.bounds.keys);
+        match self.closed(at) {
+            None => Ok(self.start(at, now)),
+            Some(closed) => Err(closed),
+        }
+    }
+
+    /// Stands in line. `call` is given back by [`Turnstile::called`] when the turn has come.
+    ///
+    /// # Errors
+    /// When the line is full.
+    pub fn wait(&mut self, key: KeyHash, weight: u32, call: W, now: Micros) -> Result<Ticket, LineFull> {
+        self.turn(now);
+        let heavy = self.waiters.weight() + u64::from(weight) > self.bounds.waiting_weight;
+        if heavy || self.waiters.in_line() >= self.bounds.waiting {
+            return Err(LineFull);
+        }
+        let at = self.places.of(key, self.window, self.bounds.keys);
+        let who = self.waiters.join(&mut self.places[at].line, at, weight, call);
+        self.line_up(at);
+        self.serve(now);
+        Ok(Ticket(who))
+    }
+
+    /// Has the turn come? Then the ticket is exchanged for the permit.
+    ///
+    /// # Errors
+    /// The ticket back, when its holder must go on waiting.
+    pub fn claim(&mut self, ticket: Ticket) -> Result<Permit, Ticket> {
+        self.waiters.claim(ticket.0).map_err(|()| ticket)
+    }
+
+    /// Replaces what [`Turnstile::called`] gives back; nothing happens if that was already given.
+    pub fn set_call(&mut self, ticket: &Ticket, call: W) {
+        self.waiters[ticket.0].call = Some(call);
+    }
+
+    /// Steps out of the line. A permit that was already given goes to the next.
+    pub fn leave(&mut self, ticket: Ticket, now: Micros) {
+        match self.waiters.claim(ticket.0) {
+            Ok(permit) => self.give_back(permit, now),
+            Err(()) => {
+                let at = self.waiters[ticket.0].place;
+                self.waiters.leave(&mut self.places[at].line, ticket.0);
+                self.line_up(at);
+                self.turn(now);
+            }
+        }
+    }
+
+    /// What was started has ended.
+    pub fn finish(&mut self, permit: Permit, now: Micros) {
+        self.end(&permit);
+        self.line_up(permit.place);
+        self.turn(now);
+        self.serve(now);
+    }
+
+    /// What was permitted was not started: its start counts for nothing.
+    pub fn give_back(&mut self, permit: Permit, now: Micros) {
+        let place = &mut self.places[permit.place];
+        if place.window == permit.window {
+            place.started -= 1;
+        }
+        self.finish(permit, now);
+    }
+
+    /// Exchanges a permit that was not used in time for the next place in the key's line, in front
+    /// of all who came after its holder. `order` tells who came first. Never refused.
+    pub fn again(&mut self, permit: Permit, order: Micros, weight: u32, call: W, now: Micros) -> Ticket {
+        let at = permit.place;
+        let who = self.waiters.rejoin(&mut self.places[at].line, at, weight, call, order);
+        self.give_back(permit, now);
+        Ticket(who)
+    }
+
+    /// Notes the time. To be called at [`Turnstile::next_turn`].
+    pub fn turn(&mut self, now: Micros) {
+        self.now = self.now.max(now);
+        let window = self.bounds.window(self.now);
+        if window > self.window {
+            self.window = window;
+            self.places.release_parked();
+            self.serve(window);
+        }
+        self.places.forget_some(self.window);
+    }
+
+    /// When somebody who waits for a window will have it.
+    #[must_use]
+    pub fn next_turn(&self) -> Option<Micros> {
+        let hope = self.bounds.limit.count() > 0 && self.places.any_parked();
+        hope.then(|| self.window_end())
+    }
+
+    /// Those whose turn has come since the last call.
+    pub fn called(&mut self) -> Vec<W> {
+        std::mem::take(&mut self.called)
+    }
+
+    /// Puts other bounds in force. Counts of the current window stay with their keys.
+    pub fn set_bounds(&mut self, bounds: Bounds, now: Micros) {
+        self.turn(now);
+        let window = bounds.window(self.now);
+        self.places.rename_window(self.window, window);
+        (self.bounds, self.window) = (bounds, window);
+        for at in self.places.with_a_line() {
+            self.line_up(at);
+        }
+        self.serve(now);
+    }
+
+    /// How many are in line.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        self.waiters.in_line()
+    }
+
+    /// What those in line weigh together.
+    #[must_use]
+    pub fn waiting_weight(&self) -> u64 {
+        self.waiters.weight()
+    }
+
+    /// How many permits are out, or given and not yet claimed.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.under_way
+    }
+
+    /// How many keys have a place.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Why a newcomer of this place must wait, if he must.
+    fn closed(&self, at: u32) -> Option<Closed> {
+        let place = &self.places[at];
+        let left = self.left(place);
+        if left == 0 {
+            let ever = self.bounds.limit.count() > 0;
+            return Some(Closed::Limited(ever.then(|| self.window_end())));
+        }
+        let busy = self.is_full(place) || self.under_way >= self.bounds.total || !place.line.is_empty();
+        busy.then_some(Closed::Busy)
+    }
+
+    fn left(&self, place: &Place) -> u32 {
+        let started = if place.window == self.window { place.started } else { 0 };
+        self.bounds.starts(self.window).saturating_sub(started)
+    }
+
+    fn is_full(&self, place: &Place) -> bool {
+        self.bounds.in_flight > 0 && place.in_flight >= self.bounds.in_flight
+    }
+
+    fn window_end(&self) -> Micros {
+        self.window.saturating_add(self.bounds.limit.period())
+    }
+
+    fn start(&mut self, at: u32, possible: Micros) -> Permit {
+        let (window, until) = (self.window, self.window_end());
+        let place = &mut self.places[at];
+        if place.window != window {
+            (place.window, place.started) = (window, 0);
+        }
+        place.started += 1;
+        place.in_flight += 1;
+        self.under_way += 1;
+        Permit { place: at, window, until, possible }
+    }
+
+    fn end(&mut self, permit: &Permit) {
+        self.places[permit.place].in_flight -= 1;
+        self.under_way -= 1;
+    }
+
+    /// Puts a place where it belongs: ready, parked until the next window, or in no line at all
+    /// (nobody waits, or somebody under way must end first).
+    fn line_up(&mut self, at: u32) {
+        let place = &self.places[at];
+        let standing = match () {
+            () if place.line.is_empty() || self.is_full(place) => Standing::Aside,
+            () if self.left(place) == 0 => Standing::Parked,
+            () => Standing::Ready,
+        };
+        self.places.stand(at, standing);
+    }
+
+    /// Gives permits to those in line, key by key in turn, until nothing is free.
+    fn serve(&mut self, possible: Micros) {
+        while self.under_way < self.bounds.total {
+            let Some(at) = self.places.next_ready() else { return };
+            // Behind the others: the next turn is theirs.
+            self.line_up(at);
+            if self.places[at].standing != Standing::Ready {
+                continue;
+            }
+            let permit = self.start(at, possible);
+            let call = self.waiters.call_first(&mut self.places[at].line, permit);
+            self.called.extend(call);
+            self.line_up(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

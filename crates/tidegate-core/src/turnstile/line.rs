@@ -1,0 +1,139 @@
+//! Lines of people waiting: doubly linked lists through the elements of one vector.
+//!
+//! Whoever leaves is taken out of the middle at once, at no cost; nothing stale stays behind. The
+//! elements live in a vector that belongs to the caller, so that one vector can hold many lines.
+//! Invariant: an element stands in at most one line of its kind at a time.
+
+/// No element.
+pub(super) const NOBODY: u32 = u32::MAX;
+
+/// An element's neighbours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Links {
+    before: u32,
+    after: u32,
+}
+
+impl Links {
+    pub(super) const ALONE: Links = Links { before: NOBODY, after: NOBODY };
+}
+
+/// What can stand in a line.
+pub(super) trait Linked {
+    fn links(&mut self) -> &mut Links;
+}
+
+/// One line: its two ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Line {
+    first: u32,
+    last: u32,
+}
+
+impl Line {
+    pub(super) const EMPTY: Line = Line { first: NOBODY, last: NOBODY };
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.first == NOBODY
+    }
+
+    /// Who is next, if anybody is.
+    pub(super) const fn first(&self) -> Option<u32> {
+        if self.first == NOBODY { None } else { Some(self.first) }
+    }
+
+    pub(super) fn push_back<T: Linked>(&mut self, all: &mut [T], who: u32) {
+        *all[at(who)].links() = Links { before: self.last, after: NOBODY };
+        match self.last {
+            NOBODY => self.first = who,
+            last => all[at(last)].links().after = who,
+        }
+        self.last = who;
+    }
+
+    pub(super) fn pop_front<T: Linked>(&mut self, all: &mut [T]) -> Option<u32> {
+        let first = self.first()?;
+        self.remove(all, first);
+        Some(first)
+    }
+
+    /// Takes one out, wherever it stands.
+    pub(super) fn remove<T: Linked>(&mut self, all: &mut [T], who: u32) {
+        let Links { before, after } = std::mem::replace(all[at(who)].links(), Links::ALONE);
+        match before {
+            NOBODY => self.first = after,
+            before => all[at(before)].links().after = after,
+        }
+        match after {
+            NOBODY => self.last = before,
+            after => all[at(after)].links().before = before,
+        }
+    }
+
+    /// Puts one in front of the first that `stands_behind` says yes to, or last.
+    pub(super) fn insert_before<T: Linked>(&mut self, all: &mut [T], who: u32, stands_behind: impl Fn(&T) -> bool) {
+        let mut after = self.first;
+        while after != NOBODY && !stands_behind(&all[at(after)]) {
+            after = all[at(after)].links().after;
+        }
+        if after == NOBODY {
+            return self.push_back(all, who);
+        }
+        let before = all[at(after)].links().before;
+        all[at(after)].links().before = who;
+        *all[at(who)].links() = Links { before, after };
+        match before {
+            NOBODY => self.first = who,
+            before => all[at(before)].links().after = who,
+        }
+    }
+}
+
+/// A number as an index; what we number is far below 2^32.
+pub(super) const fn at(number: u32) -> usize {
+    number as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Person(Links);
+
+    impl Linked for Person {
+        fn links(&mut self) -> &mut Links {
+            &mut self.0
+        }
+    }
+
+    /// `+3` joins, `-3` leaves, `!3` goes in front of the first with a higher number, `.` is the next one's turn.
+    #[track_caller]
+    fn check(steps: &str, turns: &[u32], left: &[u32]) {
+        let mut all: Vec<Person> = (0..10).map(|_| Person(Links::ALONE)).collect();
+        let (mut line, mut went) = (Line::EMPTY, Vec::new());
+        for step in steps.split_whitespace() {
+            let who = step[1..].parse().unwrap_or(NOBODY);
+            match &step[..1] {
+                "+" => line.push_back(&mut all, who),
+                "-" => line.remove(&mut all, who),
+                "!" => line.insert_before(&mut all, who, |_| true),
+                _ => went.extend(line.pop_front(&mut all)),
+            }
+        }
+        let rest: Vec<u32> = std::iter::from_fn(|| line.pop_front(&mut all)).collect();
+        assert_eq!((went.as_slice(), rest.as_slice()), (turns, left), "{steps}");
+        assert_eq!(line, Line::EMPTY, "{steps}");
+    }
+
+    #[test]
+    fn first_come_first_served_and_leaving_from_anywhere() {
+        check("", &[], &[]);
+        check(".", &[], &[]);
+        check("+1 +2 +3 . .", &[1, 2], &[3]);
+        check("+1 +2 +3 -2 .", &[1], &[3]);
+        check("+1 +2 +3 -1 -3", &[], &[2]);
+        check("+1 -1 +1 .", &[1], &[]);
+        check("+1 +2 !3 .", &[3], &[1, 2]);
+        check("!3 +4 .", &[3], &[4]);
+    }
+}

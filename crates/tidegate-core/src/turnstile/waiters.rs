@@ -1,0 +1,126 @@
+//! Those who hold a ticket: in line, or called and not yet gone through.
+//!
+//! Each stands in the line of one place. What they weigh is counted while they are in line.
+
+use super::line::{Line, Linked, Links, NOBODY, at};
+use super::{Micros, Permit};
+use std::ops::{Index, IndexMut};
+
+#[derive(Debug)]
+pub(super) struct Waiter<W> {
+    pub(super) place: u32,
+    pub(super) call: Option<W>,
+    weight: u32,
+    /// Those who came back go in front of all whose order is later. Who came once has the latest.
+    order: Micros,
+    permit: Option<Permit>,
+    links: Links,
+}
+
+impl<W> Linked for Waiter<W> {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Waiters<W> {
+    all: Vec<Waiter<W>>,
+    free: Line,
+    in_line: u32,
+    weight: u64,
+}
+
+impl<W> Default for Waiters<W> {
+    fn default() -> Waiters<W> {
+        Waiters { all: Vec::new(), free: Line::EMPTY, in_line: 0, weight: 0 }
+    }
+}
+
+impl<W> Waiters<W> {
+    /// Goes to the end of a line.
+    pub(super) fn join(&mut self, line: &mut Line, place: u32, weight: u32, call: W) -> u32 {
+        let who = self.make(place, weight, call, Micros::MAX);
+        line.push_back(&mut self.all, who);
+        who
+    }
+
+    /// Goes back into a line, in front of all who came later.
+    pub(super) fn rejoin(&mut self, line: &mut Line, place: u32, weight: u32, call: W, order: Micros) -> u32 {
+        let who = self.make(place, weight, call, order);
+        line.insert_before(&mut self.all, who, |other| other.order > order);
+        who
+    }
+
+    fn make(&mut self, place: u32, weight: u32, call: W, order: Micros) -> u32 {
+        let waiter = Waiter { place, call: Some(call), weight, order, permit: None, links: Links::ALONE };
+        self.in_line += 1;
+        self.weight += u64::from(weight);
+        match self.free.pop_front(&mut self.all) {
+            Some(who) => {
+                self.all[at(who)] = waiter;
+                who
+            }
+            None => {
+                self.all.push(waiter);
+                // Bounded by `Bounds::waiting`, and those who come back by `Bounds::total`.
+                u32::try_from(self.all.len() - 1).unwrap_or(NOBODY)
+            }
+        }
+    }
+
+    /// Gives the first of a line a permit, and takes him out of it. There must be one.
+    pub(super) fn call_first(&mut self, line: &mut Line, permit: Permit) -> Option<W> {
+        let who = line.pop_front(&mut self.all)?;
+        let waiter = &mut self.all[at(who)];
+        waiter.permit = Some(permit);
+        let (weight, call) = (waiter.weight, waiter.call.take());
+        self.step_out(weight);
+        call
+    }
+
+    /// Takes the permit, if there is one, and the ticket with it.
+    pub(super) fn claim(&mut self, who: u32) -> Result<Permit, ()> {
+        let permit = self.all[at(who)].permit.take().ok_or(())?;
+        self.free(who);
+        Ok(permit)
+    }
+
+    pub(super) fn leave(&mut self, line: &mut Line, who: u32) {
+        line.remove(&mut self.all, who);
+        self.step_out(self.all[at(who)].weight);
+        self.free(who);
+    }
+
+    fn step_out(&mut self, weight: u32) {
+        self.in_line -= 1;
+        self.weight -= u64::from(weight);
+    }
+
+    fn free(&mut self, who: u32) {
+        self.all[at(who)].call = None;
+        self.free.push_back(&mut self.all, who);
+    }
+
+    pub(super) fn in_line(&self) -> u32 {
+        self.in_line
+    }
+
+    pub(super) fn weight(&self) -> u64 {
+        self.weight
+    }
+}
+
+impl<W> Index<u32> for Waiters<W> {
+    type Output = Waiter<W>;
+
+    fn index(&self, who: u32) -> &Waiter<W> {
+        &self.all[at(who)]
+    }
+}
+
+impl<W> IndexMut<u32> for Waiters<W> {
+    fn index_mut(&mut self, who: u32) -> &mut Waiter<W> {
+        &mut self.all[at(who)]
+    }
+}

@@ -1,0 +1,326 @@
+//! One request: read, limited, forwarded, answered.
+//!
+//! Invariant: from the moment a slot is held until the request's head goes to the upstream, every way
+//! out gives the slot back; after that, the answer's body holds it to its end.
+
+use crate::body::{Answer, BodyError, ClientBody, Held, Reply};
+use crate::client::{Busy, Client};
+use crate::fields;
+use crate::key::Origin;
+use crate::link::Link;
+use crate::pool::Pool;
+use crate::queue::{Slot, Waiting};
+use crate::reply::{bad_request, refusal};
+use crate::settings::{Policy, WhenLimited};
+use crate::site::{Rules, Site};
+use crate::target::{self, Target};
+use crate::tunnel;
+use http::header::{CONNECTION, HOST, HeaderValue};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{Method, Request, Response, StatusCode, Uri, Version};
+use hyper::body::{Body as _, Incoming};
+use hyper::upgrade::OnUpgrade;
+use std::error::Error as _;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::Duration;
+use tidegate::Micros;
+use tidegate_core::turnstile::{Closed, KeyHash, LineFull};
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+
+/// Answers one request.
+pub(crate) async fn exchange(client: Arc<Client>, request: Request<Incoming>) -> Response<Reply> {
+    let busy = client.busy();
+    let site = Arc::clone(&client.site);
+    let arrived = site.clock.now();
+    let rules = site.rules.load_full();
+    let (mut parts, body) = request.into_parts();
+    let asked = match read(&client, &rules.policy, &mut parts) {
+        Ok(asked) => asked,
+        Err(response) => return site.metrics.note_refused(*response),
+    };
+    let exchange = Exchange { client, site, rules, arrived, asked };
+    match exchange.run(parts, body, busy).await {
+        Ok(response) => exchange.site.metrics.note_forwarded(response),
+        Err(response) => exchange.site.metrics.note_refused(*response),
+    }
+}
+
+type Outcome<T> = Result<T, Box<Response<Reply>>>;
+
+/// What a request's head says of its way.
+struct Asked {
+    key: KeyHash,
+    /// What its head takes while it waits.
+    weight: u32,
+    is_websocket: bool,
+}
+
+/// Reads a head, and leaves in it what is forwarded: a normal target, the Host.
+fn read(client: &Client, policy: &Policy, parts: &mut Parts) -> Outcome<Asked> {
+    if parts.method == Method::CONNECT {
+        let detail = "CONNECT is not forwarded; ask for a path";
+        return Err(Box::new(refusal(StatusCode::METHOD_NOT_ALLOWED, "connect", detail)));
+    }
+    let uri = std::mem::take(&mut parts.uri);
+    let target =
+        target::read(&parts.method, &uri).map_err(|error| Box::new(bad_request("target", &error.to_string())))?;
+    settle_host(policy, parts, &target)?;
+    let from = Origin { peer: client.peer, trusted_hops: policy.trusted_hops };
+    let key = client.site.keys.key(&policy.key, &policy.templates, &target, parts, from);
+    let fields: usize = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    let weight = u32::try_from(target.path.len() + fields).unwrap_or(u32::MAX);
+    let is_websocket = parts.version == Version::HTTP_11 && fields::wants_websocket(&parts.headers);
+    parts.uri = forwarded(&uri, &target)?;
+    Ok(Asked { key, weight, is_websocket })
+}
+
+/// One Host, which is the target's if that names one.
+fn settle_host(policy: &Policy, parts: &mut Parts, target: &Target<'_>) -> Outcome<()> {
+    let refused = |detail| Err(Box::new(bad_request("host", detail)));
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    let (host, second) = (hosts.next(), hosts.next());
+    if second.is_some() || host.is_some_and(|host| !is_host(host.as_bytes())) {
+        return refused("the Host field is there twice or names no host; send one");
+    }
+    match (target.authority, host) {
+        (Some(authority), Some(host)) if parts.version == Version::HTTP_2 && host != authority.as_str() => {
+            refused("the Host field and :authority differ; send one of them")
+        }
+        (Some(authority), _) => {
+            if !is_host(authority.as_str().as_bytes()) {
+                return refused("the target names a user or no host");
+            }
+            let value = HeaderValue::from_str(authority.as_str());
+            parts.headers.insert(HOST, value.or(Err(Box::new(bad_request("host", "the target names no host"))))?);
+            Ok(())
+        }
+        (None, Some(_)) => Ok(()),
+        (None, None) if parts.version == Version::HTTP_10 => {
+            let value = HeaderValue::from_str(policy.upstream.authority());
+            parts.headers.insert(HOST, value.unwrap_or_else(|_| HeaderValue::from_static("localhost")));
+            Ok(())
+        }
+        (None, None) => refused("the Host field is missing; send one"),
+    }
+}
+
+/// A host with an optional port, of characters that nobody reads as something else.
+fn is_host(host: &[u8]) -> bool {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_~:[]%!$&'()*+;=".contains(byte);
+    !host.is_empty() && host.iter().all(plain)
+}
+
+/// The target as it is forwarded: path and query, without scheme and host.
+fn forwarded(uri: &Uri, target: &Target<'_>) -> Outcome<Uri> {
+    let as_it_is = uri.path_and_query().filter(|whole| whole.path() == target.path);
+    let path = match as_it_is {
+        Some(path) => path.clone(),
+        None => PathAndQuery::try_from(target.line().into_owned())
+            .map_err(|_| Box::new(bad_request("target", "the path has characters that cannot be forwarded")))?,
+    };
+    Ok(Uri::from(path))
+}
+
+struct Exchange {
+    client: Arc<Client>,
+    site: Arc<Site>,
+    rules: Arc<Rules>,
+    arrived: Micros,
+    asked: Asked,
+}
+
+/// How often a request with an unread body looks whether its client is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+impl Exchange {
+    async fn run(&self, parts: Parts, body: Incoming, busy: Busy) -> Outcome<Response<Reply>> {
+        let slot = match self.site.queue.pass(self.asked.key) {
+            Ok(slot) => slot,
+            Err(closed) => self.line_up(closed, !body.is_end_stream()).await?,
+        };
+        let (link, slot) = self.ready_to_send(slot, !body.is_end_stream()).await?;
+        self.forward(parts, body, Held { link, pool: self.pool(), slot, busy }).await
+    }
+
+    /// No slot at once: waits, or is turned away.
+    async fn line_up(&self, closed: Closed, has_body: bool) -> Outcome<Slot> {
+        if self.rules.policy.when_limited == WhenLimited::Reject {
+            return Err(Box::new(self.deny(closed)));
+        }
+        if self.site.is_stopping() {
+            return Err(Box::new(stopping()));
+        }
+        match self.site.queue.wait(self.asked.key, self.asked.weight) {
+            Ok(waiting) => self.wait(waiting, has_body).await,
+            Err(LineFull) => {
+                self.site.metrics.note_line_full();
+                let detail = "as many requests wait as may; try again later";
+                Err(Box::new(refusal(StatusCode::SERVICE_UNAVAILABLE, "line_full", detail)))
+            }
+        }
+    }
+
+    fn deny(&self, closed: Closed) -> Response<Reply> {
+        let now = self.site.clock.now();
+        self.site.metrics.note_denied();
+        match closed {
+            Closed::Limited(until) => self.rules.denials.limited(until.map(|until| until.saturating_sub(now)), now),
+            Closed::Busy => self.rules.denials.busy(),
+        }
+    }
+
+    /// Waits until it has a slot, the client has left, the time is over or the proxy stops.
+    async fn wait(&self, mut waiting: Waiting, has_body: bool) -> Outcome<Slot> {
+        let max_wait = self.rules.policy.max_wait;
+        let too_long = async {
+            match max_wait {
+                Some(limit) => sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        // hyper drops this future when the client goes, but not while a body stands before the end.
+        let gone = async {
+            while has_body && !self.client.has_left() {
+                sleep(LOOK_EVERY).await;
+            }
+            if !has_body {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            slot = &mut waiting => Ok(slot),
+            () = self.site.stopped() => Err(Box::new(stopping())),
+            () = gone => Err(self.left()),
+            () = too_long => Err(Box::new(self.deny(Closed::Limited(None)))),
+        }
+    }
+
+    /// The client is not there any more: what is answered, nobody reads.
+    fn left(&self) -> Box<Response<Reply>> {
+        self.site.metrics.note_left();
+        Box::new(bad_request("left", "the client has left"))
+    }
+
+    /// A connection to the upstream, and a slot whose window has not passed when it is there.
+    async fn ready_to_send(&self, mut slot: Slot, has_body: bool) -> Outcome<(Box<Link>, Slot)> {
+        loop {
+            let (link, is_new) = match self.connection().await {
+                Ok(found) => found,
+                Err(response) => {
+                    slot.give_back();
+                    return Err(response);
+                }
+            };
+            if (is_new || slot.possible() > self.arrived) && self.client.has_left() {
+                slot.give_back();
+                self.pool().put_unused(link);
+                return Err(self.left());
+            }
+            let now = self.site.clock.now();
+            if slot.is_good(now) {
+                self.site.metrics.note_start(self.arrived, slot.possible(), now);
+                return Ok((link, slot));
+            }
+            self.site.metrics.note_again();
+            self.pool().put_unused(link);
+            slot = self.wait(slot.again(self.arrived, self.asked.weight), has_body).await?;
+        }
+    }
+
+    fn pool(&self) -> Arc<Pool> {
+        Arc::clone(&self.site.pools.all[self.client.worker])
+    }
+
+    /// An idle connection, or a new one; true: it is new.
+    async fn connection(&self) -> Outcome<(Box<Link>, bool)> {
+        let generation = self.site.pools.generation.load(Relaxed);
+        if let Some(link) = poll_fn(|cx| Poll::Ready(self.pool().take(generation, cx))).await {
+            return Ok((link, false));
+        }
+        match self.site.pools.connect(&self.rules.policy).await {
+            Ok(link) => Ok((link, true)),
+            Err(error) => {
+                self.site.metrics.note_upstream_error();
+                warn!("the upstream {:?} cannot be reached: {error}", self.rules.policy.upstream);
+                let detail = "the upstream cannot be reached; try again later";
+                Err(Box::new(refusal(StatusCode::BAD_GATEWAY, "upstream_down", detail)))
+            }
+        }
+    }
+
+    async fn forward(&self, mut parts: Parts, body: Incoming, mut held: Held) -> Outcome<Response<Reply>> {
+        let on_upgrade = self.asked.is_websocket.then(|| parts.extensions.remove::<OnUpgrade>()).flatten();
+        fields::to_upstream(&mut parts.headers, &self.client.hop, on_upgrade.is_some());
+        parts.version = Version::HTTP_11;
+        parts.extensions.clear();
+        let body = ClientBody::new(body, self.site.settings.client_timeout);
+        let limit = self.rules.policy.upstream_timeout;
+        let sent = timeout(limit, held.link.send(Request::from_parts(parts, body))).await;
+        let answer = match sent {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return Err(Box::new(self.broken(&error))),
+            Err(_) => {
+                self.site.metrics.note_upstream_error();
+                let detail = "the upstream does not answer; try again later";
+                return Err(Box::new(refusal(StatusCode::GATEWAY_TIMEOUT, "upstream_silent", detail)));
+            }
+        };
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return self.switch(answer, on_upgrade, held);
+        }
+        let (mut parts, incoming) = answer.into_parts();
+        fields::to_client(&mut parts.headers);
+        parts.version = Version::HTTP_11;
+        let mut answer = Box::new(Answer::new(incoming, held, limit));
+        // Without a body all is over already.
+        poll_fn(|cx| Poll::Ready(answer.settle(cx))).await;
+        Ok(Response::from_parts(parts, Reply::Forwarded(answer)))
+    }
+
+    /// 101: from here on bytes go both ways, until one side ends.
+    fn switch(
+        &self,
+        mut answer: Response<Incoming>,
+        on_upgrade: Option<OnUpgrade>,
+        held: Held,
+    ) -> Outcome<Response<Reply>> {
+        let Some(on_upgrade) = on_upgrade else {
+            self.site.metrics.note_upstream_error();
+            let detail = "the upstream switched protocols unasked";
+            return Err(Box::new(refusal(StatusCode::BAD_GATEWAY, "upstream_switched", detail)));
+        };
+        self.client.switch_protocol();
+        tunnel::open(Arc::clone(&self.site), on_upgrade, held);
+        let headers = std::mem::take(answer.headers_mut());
+        let mut response = Response::new(Reply::Own(None));
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        *response.headers_mut() = headers;
+        Ok(response)
+    }
+
+    /// The request could not be sent to its end, or the answer did not begin.
+    fn broken(&self, error: &hyper::Error) -> Response<Reply> {
+        if let Some(BodyError::Client(_)) = error.source().and_then(|source| source.downcast_ref()) {
+            let mut response = bad_request("body", "the body is broken, or was not sent in time");
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            return response;
+        }
+        self.site.metrics.note_upstream_error();
+        warn!("the upstream {:?} broke off: {error}", self.rules.policy.upstream);
+        let detail = "the upstream broke off before it answered";
+        refusal(StatusCode::BAD_GATEWAY, "upstream_broke_off", detail)
+    }
+}
+
+fn stopping() -> Response<Reply> {
+    let detail = "the proxy stops; try again, it may be back";
+    let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail);
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}

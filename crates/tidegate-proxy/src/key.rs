@@ -1,0 +1,255 @@
+//! Whom a request counts for: by default its path, in its normal form.
+//!
+//! Keys are hashed with two seeds of this process and never kept as text, so that no client can make two
+//! keys meet and no key costs more than another. What escapes are left in a path are decoded for the
+//! key: `/a%40b` and `/a@b` are forwarded as they are written and share one limit.
+
+use crate::target::Target;
+use http::header::{HOST, HeaderName};
+use http::request::Parts;
+use std::fmt;
+use std::hash::{BuildHasher as _, DefaultHasher, Hasher as _, RandomState};
+use std::net::IpAddr;
+use std::str::FromStr;
+use tidegate::layer::{client_address, key_of_address};
+use tidegate_core::turnstile::KeyHash;
+
+/// One part of a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KeyPart {
+    /// The path, or the template that it matches.
+    Path,
+    /// GET, POST, …
+    Method,
+    /// The Host, in lower case.
+    Host,
+    /// The client's address behind the trusted hops; an IPv6 address counts as its /64.
+    Ip,
+    /// A header field's value.
+    Header(HeaderName),
+}
+
+impl FromStr for KeyPart {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<KeyPart, String> {
+        match text {
+            "path" => Ok(KeyPart::Path),
+            "method" => Ok(KeyPart::Method),
+            "host" => Ok(KeyPart::Host),
+            "ip" => Ok(KeyPart::Ip),
+            _ => match text.strip_prefix("header.").map(HeaderName::try_from) {
+                Some(Ok(name)) => Ok(KeyPart::Header(name)),
+                Some(Err(_)) => {
+                    Err(format!("\"{}\" names no header field; write header.x-api-key", text.escape_debug()))
+                }
+                None => Err(format!(
+                    "\"{}\" is no part of a key; use path, method, host, ip or header.NAME",
+                    text.escape_debug()
+                )),
+            },
+        }
+    }
+}
+
+/// A path with blanks, such as `/users/{id}`: all paths that fill them count as one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Template {
+    text: String,
+}
+
+impl FromStr for Template {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Template, String> {
+        let shown = text.escape_debug();
+        let Some(rest) = text.strip_prefix('/') else {
+            return Err(format!("\"{shown}\" does not begin with a slash; write \"/users/{{id}}\""));
+        };
+        if !rest.split('/').any(is_blank) {
+            return Err(format!("\"{shown}\" has no blank; write one segment in braces, such as \"/users/{{id}}\""));
+        }
+        let plain = rest.split('/').filter(|segment| !is_blank(segment));
+        for segment in plain {
+            let path = format!("/{segment}");
+            let is_normal = crate::target::normal(&path).ok().as_deref() == Some(path.as_str());
+            if !is_normal || rest.contains("//") || rest.starts_with('/') {
+                return Err(format!(
+                    "\"{shown}\" has the segment \"{}\", which no forwarded path has; write it as it is forwarded, and blanks as whole segments",
+                    segment.escape_debug()
+                ));
+            }
+        }
+        Ok(Template { text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Template {
+    fn matches(&self, path: &str) -> bool {
+        let (mut own, mut asked) = (self.text.split('/'), path.split('/'));
+        loop {
+            match (own.next(), asked.next()) {
+                (None, None) => return true,
+                (Some(own), Some(asked)) if own == asked || is_blank(own) && !asked.is_empty() => {}
+                _ => return false,
+            }
+        }
+    }
+}
+
+fn is_blank(segment: &str) -> bool {
+    segment.len() > 2 && segment.starts_with('{') && segment.ends_with('}')
+}
+
+/// Makes keys of requests, with seeds of its own.
+#[derive(Default)]
+pub(crate) struct KeyMaker {
+    one: RandomState,
+    other: RandomState,
+}
+
+/// Where a request came from.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin {
+    pub(crate) peer: IpAddr,
+    pub(crate) trusted_hops: usize,
+}
+
+impl KeyMaker {
+    pub(crate) fn key(
+        &self,
+        key: &[KeyPart],
+        templates: &[Template],
+        target: &Target<'_>,
+        parts: &Parts,
+        from: Origin,
+    ) -> KeyHash {
+        let mut both = Both(self.one.build_hasher(), self.other.build_hasher());
+        for part in key {
+            match part {
+                KeyPart::Path => match templates.iter().find(|template| template.matches(&target.path)) {
+                    Some(template) => both.write(template.text.as_bytes()),
+                    None => both.write_decoded(target.path.as_bytes()),
+                },
+                KeyPart::Method => both.write(parts.method.as_str().as_bytes()),
+                KeyPart::Host => {
+                    let host = parts.headers.get(HOST).map(|host| host.as_bytes().to_ascii_lowercase());
+                    both.write(&host.unwrap_or_default());
+                }
+                KeyPart::Ip => {
+                    let address = client_address(&parts.headers, Some(from.peer), from.trusted_hops);
+                    both.write(key_of_address(address.unwrap_or(from.peer)).as_bytes());
+                }
+                KeyPart::Header(name) => {
+                    let values = parts.headers.get_all(name).iter();
+                    values.for_each(|value| both.write(value.as_bytes()));
+                    both.write(b"");
+                }
+            }
+        }
+        KeyHash::new(both.0.finish(), both.1.finish())
+    }
+}
+
+struct Both(DefaultHasher, DefaultHasher);
+
+impl Both {
+    /// Each piece with its length in front, so that no two lists of pieces look alike.
+    fn write(&mut self, piece: &[u8]) {
+        let length = (piece.len() as u64).to_le_bytes();
+        for hasher in [&mut self.0, &mut self.1] {
+            hasher.write(&length);
+            hasher.write(piece);
+        }
+    }
+
+    fn write_decoded(&mut self, path: &[u8]) {
+        if !path.contains(&b'%') {
+            return self.write(path);
+        }
+        let mut decoded = Vec::with_capacity(path.len());
+        let mut rest = path;
+        while let [byte, tail @ ..] = rest {
+            let escape = if *byte == b'%' { tail.get(..2).and_then(crate::target::hex) } else { None };
+            decoded.push(escape.unwrap_or(*byte));
+            rest = if escape.is_some() { &tail[2..] } else { tail };
+        }
+        self.write(&decoded);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target;
+    use http::Request;
+
+    /// Requests are `METHOD URL [NAME: VALUE]…`, separated by `|`; do they share a key?
+    #[track_caller]
+    fn check(key: &str, templates: &[&str], one: &str, other: &str, share: bool) {
+        let key: Vec<KeyPart> = key.split(' ').map(|part| part.parse().unwrap()).collect();
+        let templates: Vec<Template> = templates.iter().map(|text| text.parse().unwrap()).collect();
+        let maker = KeyMaker::default();
+        let of = |text: &str| {
+            let mut words = text.split('|');
+            let (method, uri) = words.next().unwrap().split_once(' ').unwrap();
+            let mut request = Request::builder().method(method).uri(uri);
+            for (name, value) in words.map(|field| field.split_once(": ").unwrap()) {
+                request = request.header(name, value);
+            }
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            let target = target::read(&parts.method, &parts.uri).unwrap();
+            let from = Origin { peer: "192.0.2.1".parse().unwrap(), trusted_hops: 1 };
+            maker.key(&key, &templates, &target, &parts, from)
+        };
+        assert_eq!(of(one) == of(other), share, "{one} and {other}");
+    }
+
+    #[test]
+    fn by_path_in_every_spelling() {
+        check("path", &[], "GET /a", "POST /a?x=1", true);
+        check("path", &[], "GET /a", "GET /b", false);
+        check("path", &[], "GET /a", "GET /a/", false);
+        check("path", &[], "GET /a/b", "GET //a/./c/..//%62", true);
+        check("path", &[], "GET /a@b", "GET /a%40b", true);
+        check("path", &[], "GET /a%25b", "GET /a%2525b", false);
+    }
+
+    #[test]
+    fn by_everything_else() {
+        check("path method", &[], "GET /a", "POST /a", false);
+        check("path host", &[], "GET /a|Host: X.example", "GET /a|Host: x.EXAMPLE", true);
+        check("path host", &[], "GET /a|Host: x", "GET /a|Host: y", false);
+        check("ip", &[], "GET /a|X-Forwarded-For: 198.51.100.1", "GET /b|X-Forwarded-For: 6.6.6.6, 198.51.100.1", true);
+        check("ip", &[], "GET /a|X-Forwarded-For: 198.51.100.1", "GET /a|X-Forwarded-For: 198.51.100.2", false);
+        check("header.x-key", &[], "GET /a|X-Key: 1", "GET /b|X-Key: 1", true);
+        check("header.x-key", &[], "GET /a|X-Key: 1", "GET /a", false);
+        check("header.x-a header.x-b", &[], "GET /a|X-A: 1", "GET /a|X-B: 1", false);
+    }
+
+    #[test]
+    fn templates_make_one_of_many() {
+        let users = &["/users/{id}", "/users/{id}/posts/{post}"];
+        check("path", users, "GET /users/1", "GET /users/2", true);
+        check("path", users, "GET /users/1", "GET /users/", false);
+        check("path", users, "GET /users/1", "GET /users/1/", false);
+        check("path", users, "GET /users/1/posts/2", "GET /users/3/posts/4", true);
+        check("path", users, "GET /users/1/posts/2", "GET /users/3", false);
+        check("path", users, "GET /users/1", "GET /users/%7Bid%7D", true);
+        for (text, part) in [
+            ("users/{id}", "does not begin with a slash"),
+            ("/users", "has no blank"),
+            ("/users/x{id}/{y}", "which no forwarded path has"),
+            ("/a//{id}", "which no forwarded path has"),
+            ("/a%41/{id}", "which no forwarded path has"),
+        ] {
+            assert!(text.parse::<Template>().unwrap_err().contains(part), "{text}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Tidegate's transparent proxy: requests wait their turn.
+//!
+//! A request's way: `worker` reads it (`strict` watches the bytes), `exchange` finds its `target` and its
+//! `key`, passes the turnstile or waits in the `queue`, takes a `link` from the `pool`, rewrites the
+//! `fields`, and streams `body` by body. What may start when is decided in `tidegate-core`.
+//!
+//! Nothing here collects a body, parses a configuration or keeps a path.
+
+mod admin;
+mod body;
+mod client;
+mod exchange;
+mod fields;
+mod histogram;
+mod key;
+mod link;
+mod metrics;
+mod patience;
+mod pool;
+mod queue;
+mod reply;
+mod server;
+mod settings;
+mod site;
+mod strict;
+mod target;
+mod tunnel;
+mod turning;
+mod upstream;
+mod worker;
+
+/// The locks of [`queue`]: a test puts others in their place, which try every interleaving.
+mod sync {
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+}
+
+pub use key::{KeyPart, Template};
+pub use server::Proxy;
+pub use settings::{Policy, Settings, WhenLimited};
+pub use upstream::Upstream;

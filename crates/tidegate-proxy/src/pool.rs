@@ -1,0 +1,114 @@
+//! Connections to the upstream between two requests.
+//!
+//! Each worker has a pool of its own, as a connection is served by the thread that made it. The last one in
+//! is the first one out, so that in quiet times the others grow old and are closed.
+//! Invariant: links that are open, in use or idle in any pool, stay within `max_upstream`: those in use
+//! hold slots, and an idle one is closed when its place is needed.
+
+use crate::link::Link;
+use crate::settings::Policy;
+use crate::upstream::Upstream;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+use tokio::time::timeout;
+
+/// One worker's idle connections.
+#[derive(Default)]
+pub(crate) struct Pool {
+    idle: Mutex<Vec<Idle>>,
+    /// Counted up by the sweep, about once a second.
+    tick: AtomicU64,
+}
+
+struct Idle {
+    link: Box<Link>,
+    since: u64,
+}
+
+/// All pools, and how many links there are.
+#[derive(Default)]
+pub(crate) struct Pools {
+    pub(crate) all: Vec<Arc<Pool>>,
+    pub(crate) open: Arc<AtomicUsize>,
+    /// Counted up when the upstream changes: links to the one before are not used again.
+    pub(crate) generation: AtomicU64,
+}
+
+/// How long a connection may be idle, in ticks. Node closes idle ones after 5 s; a request that is sent at
+/// that moment is lost, so ours are younger.
+const IDLE_TICKS_MAX: u64 = 4;
+
+impl Pool {
+    /// An idle connection that is still open.
+    pub(crate) fn take(&self, generation: u64, cx: &mut Context<'_>) -> Option<Box<Link>> {
+        loop {
+            let mut idle = self.idle().pop()?;
+            if idle.link.generation == generation && idle.link.is_usable(cx) {
+                return Some(idle.link);
+            }
+        }
+    }
+
+    /// Keeps a connection for the next request, if it can take one.
+    pub(crate) fn put(&self, mut link: Box<Link>, cx: &mut Context<'_>) {
+        if link.is_usable(cx) {
+            self.put_unused(link);
+        }
+    }
+
+    /// Keeps a connection on which nothing was sent.
+    pub(crate) fn put_unused(&self, link: Box<Link>) {
+        self.idle().push(Idle { link, since: self.tick.load(Relaxed) });
+    }
+
+    /// Closes what is old, closed by the upstream, or leads elsewhere.
+    pub(crate) fn sweep(&self, generation: u64) {
+        let tick = self.tick.fetch_add(1, Relaxed) + 1;
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut idle = self.idle();
+        let old = |idle: &mut Idle| {
+            let good = idle.link.generation == generation && idle.link.is_usable(&mut cx);
+            !good || tick - idle.since > IDLE_TICKS_MAX
+        };
+        let closed: Vec<Idle> = idle.extract_if(.., old).collect();
+        drop(idle);
+        // Closing a socket is a system call: not under the lock.
+        drop(closed);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pools {
+    pub(crate) fn new(workers: usize) -> Pools {
+        Pools { all: (0..workers).map(|_| Arc::default()).collect(), ..Pools::default() }
+    }
+
+    /// A new connection, after an idle one made place if there were too many.
+    ///
+    /// # Errors
+    /// When the upstream cannot be reached in time.
+    pub(crate) async fn connect(&self, policy: &Policy) -> io::Result<Box<Link>> {
+        if self.open.load(Relaxed) >= policy.max_upstream as usize {
+            drop(self.all.iter().find_map(|pool| pool.idle().pop()));
+        }
+        let generation = self.generation.load(Relaxed);
+        let connecting = async {
+            let wire = policy.upstream.connect().await?;
+            Link::new(wire, generation, &self.open).await.map_err(io::Error::other)
+        };
+        let link = timeout(policy.connect_timeout, connecting).await??;
+        Ok(Box::new(link))
+    }
+
+    /// Lets no connection to `old` be used again, if `new` is another.
+    pub(crate) fn follow(&self, old: &Upstream, new: &Upstream) {
+        if !old.is(new) {
+            self.generation.fetch_add(1, Relaxed);
+        }
+    }
+}

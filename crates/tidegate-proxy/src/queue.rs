@@ -1,0 +1,174 @@
+//! The turnstile between threads: one lock, and wakers for those who wait.
+//!
+//! What may happen is decided by [`Turnstile`]; here it is only locked, told the time, and those whose
+//! turn has come are woken. Nobody is woken while the lock is held, and nothing waits under it.
+//! Invariant: every permit and every ticket lives in a value whose drop returns it, so that a client who
+//! leaves at any point takes nothing with him.
+
+use super::sync::{Arc, Mutex, MutexGuard};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use tidegate::{Clock, Micros};
+use tidegate_core::turnstile::{Bounds, Closed, KeyHash, LineFull, Permit, Ticket, Turnstile};
+
+/// Shared by all connections.
+pub(crate) struct Queue {
+    turnstile: Mutex<Turnstile<Waker>>,
+    clock: Arc<Clock>,
+    /// Wakes the task that turns windows, when somebody begins to wait for one.
+    timer: Mutex<Option<Waker>>,
+}
+
+/// What the queue holds now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Census {
+    pub(crate) waiting: u32,
+    pub(crate) in_flight: u32,
+    pub(crate) keys: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(bounds: Bounds, clock: Arc<Clock>) -> Queue {
+        Queue { turnstile: Mutex::new(Turnstile::new(bounds)), clock, timer: Mutex::new(None) }
+    }
+
+    /// A slot at once, or why not.
+    pub(crate) fn pass(self: &Arc<Self>, key: KeyHash) -> Result<Slot, Closed> {
+        let permit = self.with(|turnstile, now| turnstile.pass(key, now))?;
+        Ok(Slot { queue: Arc::clone(self), permit: Some(permit) })
+    }
+
+    /// A place in line.
+    pub(crate) fn wait(self: &Arc<Self>, key: KeyHash, weight: u32) -> Result<Waiting, LineFull> {
+        let ticket = self.with(|turnstile, now| turnstile.wait(key, weight, Waker::noop().clone(), now))?;
+        self.wake_timer();
+        Ok(Waiting { queue: Arc::clone(self), ticket: Some(ticket) })
+    }
+
+    /// Turns the window if it is time, and tells when the next one is waited for.
+    pub(crate) fn turn(&self) -> Option<Micros> {
+        self.with(|turnstile, now| {
+            turnstile.turn(now);
+            turnstile.next_turn()
+        })
+    }
+
+    /// The same, and `timer` is woken as soon as somebody waits for a window.
+    pub(crate) fn turn_and_watch(&self, timer: &Waker) -> Option<Micros> {
+        // Before looking: who begins to wait after the look finds the waker.
+        *lock(&self.timer) = Some(timer.clone());
+        self.turn()
+    }
+
+    pub(crate) fn set_bounds(&self, bounds: Bounds) {
+        self.with(|turnstile, now| turnstile.set_bounds(bounds, now));
+        self.wake_timer();
+    }
+
+    pub(crate) fn census(&self) -> Census {
+        let turnstile = lock(&self.turnstile);
+        Census { waiting: turnstile.waiting(), in_flight: turnstile.in_flight(), keys: turnstile.keys() }
+    }
+
+    /// Does one thing under the lock, at a time read there, and wakes whom it called.
+    fn with<T>(&self, act: impl FnOnce(&mut Turnstile<Waker>, Micros) -> T) -> T {
+        let (outcome, called) = {
+            let mut turnstile = lock(&self.turnstile);
+            let outcome = act(&mut turnstile, self.clock.now());
+            (outcome, turnstile.called())
+        };
+        called.into_iter().for_each(Waker::wake);
+        outcome
+    }
+
+    fn wake_timer(&self) {
+        if let Some(timer) = lock(&self.timer).take() {
+            timer.wake();
+        }
+    }
+}
+
+/// The right to forward one request, and to have it under way until this is dropped.
+pub(crate) struct Slot {
+    queue: Arc<Queue>,
+    permit: Option<Permit>,
+}
+
+impl Slot {
+    /// Since when it could be had.
+    pub(crate) fn possible(&self) -> Micros {
+        self.permit.as_ref().map_or(Micros::ZERO, Permit::possible)
+    }
+
+    /// Is its window still the current one at `now`?
+    pub(crate) fn is_good(&self, now: Micros) -> bool {
+        self.permit.as_ref().is_some_and(|permit| now < permit.until())
+    }
+
+    /// It came too late: back into line, in front of those who came after `arrived`.
+    pub(crate) fn again(mut self, arrived: Micros, weight: u32) -> Waiting {
+        let queue = Arc::clone(&self.queue);
+        let permit = self.permit.take();
+        let ticket = permit.map(|permit| {
+            queue.with(|turnstile, now| turnstile.again(permit, arrived, weight, Waker::noop().clone(), now))
+        });
+        queue.wake_timer();
+        Waiting { queue, ticket }
+    }
+
+    /// It was not used: its start counts for nothing, and the next in line has it.
+    pub(crate) fn give_back(mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.queue.with(|turnstile, now| turnstile.give_back(permit, now));
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.queue.with(|turnstile, now| turnstile.finish(permit, now));
+        }
+    }
+}
+
+/// Waits for a slot. Dropping it leaves the line.
+pub(crate) struct Waiting {
+    queue: Arc<Queue>,
+    ticket: Option<Ticket>,
+}
+
+impl Future for Waiting {
+    type Output = Slot;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Slot> {
+        let queue = Arc::clone(&self.queue);
+        // Polled again after it was ready: nothing more will come.
+        let Some(ticket) = self.ticket.take() else { return Poll::Pending };
+        let mut turnstile = lock(&queue.turnstile);
+        match turnstile.claim(ticket) {
+            Ok(permit) => {
+                drop(turnstile);
+                Poll::Ready(Slot { queue, permit: Some(permit) })
+            }
+            Err(ticket) => {
+                turnstile.set_call(&ticket, cx.waker().clone());
+                self.ticket = Some(ticket);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.queue.with(|turnstile, now| turnstile.leave(ticket, now));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing under these locks panics half way; what a poisoned one holds is whole.
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

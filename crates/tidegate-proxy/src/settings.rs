@@ -1,0 +1,117 @@
+//! What a proxy is told: the policy, which can be replaced while it runs, and the rest, which cannot.
+
+use crate::key::{KeyPart, Template};
+use crate::upstream::Upstream;
+use std::time::Duration;
+use tidegate::Limit;
+use tidegate_core::turnstile::Bounds;
+
+/// What happens to a request that may not start now.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum WhenLimited {
+    /// It waits its turn.
+    #[default]
+    Wait,
+    /// It is answered 429.
+    Reject,
+}
+
+/// What is limited and where it goes. Replaced with [`crate::Proxy::reload`].
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Where requests are forwarded.
+    pub upstream: Upstream,
+    /// Requests started per key and aligned window.
+    pub limit: Limit,
+    /// Requests under way per key; 0: as many as like.
+    pub in_flight: u32,
+    /// Whether the others wait.
+    pub when_limited: WhenLimited,
+    /// How many may wait at once; past it, 503.
+    pub max_waiting: u32,
+    /// What the heads of those who wait may take together, in bytes; past it, 503.
+    pub max_waiting_bytes: u64,
+    /// How long one may wait; then 429.
+    pub max_wait: Option<Duration>,
+    /// Connections to the upstream, and so requests under way over all keys.
+    pub max_upstream: u32,
+    /// Keys with a place of their own; past it, new ones share.
+    pub max_keys: u32,
+    /// What makes a key.
+    pub key: Vec<KeyPart>,
+    /// Paths that count as one.
+    pub templates: Vec<Template>,
+    /// Proxies in front of this one that append to X-Forwarded-For.
+    pub trusted_hops: usize,
+    /// How long connecting to the upstream may take; then 502.
+    pub connect_timeout: Duration,
+    /// How long the upstream may be silent in the middle of an answer, or before it (then 504).
+    pub upstream_timeout: Duration,
+}
+
+impl Policy {
+    /// The defaults in front of an upstream: 100 per minute and 100 in flight per path, waiting.
+    ///
+    /// # Panics
+    /// Never: the default limit is within its bounds.
+    #[must_use]
+    pub fn new(upstream: Upstream) -> Policy {
+        Policy {
+            upstream,
+            limit: Limit::new(100, tidegate::Micros::from_secs(60)).expect("a minute is a period"),
+            in_flight: 100,
+            when_limited: WhenLimited::Wait,
+            max_waiting: 10_000,
+            max_waiting_bytes: 256 << 20,
+            max_wait: None,
+            max_upstream: 1_000,
+            max_keys: 1_000_000,
+            key: vec![KeyPart::Path],
+            templates: Vec::new(),
+            trusted_hops: 0,
+            connect_timeout: Duration::from_secs(5),
+            upstream_timeout: Duration::from_secs(60),
+        }
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds {
+            limit: self.limit,
+            in_flight: self.in_flight,
+            total: self.max_upstream,
+            waiting: self.max_waiting,
+            waiting_weight: self.max_waiting_bytes,
+            keys: self.max_keys,
+        }
+    }
+}
+
+/// How the proxy serves its clients. Every setting has a default.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Client connections open at once; past it, 503. Default 10,000.
+    pub max_connections: usize,
+    /// How long a head may take from its first byte to its last. Default 10 s.
+    pub head_timeout: Duration,
+    /// How long a connection may wait for its next request. Default 60 s.
+    pub idle_timeout: Duration,
+    /// How long a client may be silent in the middle of a body, or not read its answer. Default 60 s.
+    pub client_timeout: Duration,
+    /// How long requests under way may take after the proxy was told to stop. Default 10 s.
+    pub drain_timeout: Duration,
+    /// Threads that serve connections. Default: one for each processor.
+    pub workers: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            max_connections: 10_000,
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(60),
+            client_timeout: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(10),
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What all threads of a proxy share.
+
+use crate::key::KeyMaker;
+use crate::metrics::Metrics;
+use crate::pool::Pools;
+use crate::queue::Queue;
+use crate::reply::Denials;
+use crate::settings::{Policy, Settings};
+use arc_swap::ArcSwap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tidegate::Clock;
+use tokio::sync::Notify;
+
+pub(crate) struct Site {
+    pub(crate) settings: Settings,
+    pub(crate) tick_limits: TickLimits,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) rules: ArcSwap<Rules>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) keys: KeyMaker,
+    pub(crate) pools: Pools,
+    pub(crate) metrics: Metrics,
+    /// Counted up about every [`TICK`].
+    pub(crate) tick: AtomicU64,
+    stopping: AtomicBool,
+    stop: Notify,
+}
+
+/// A policy, ready to be used.
+pub(crate) struct Rules {
+    pub(crate) policy: Policy,
+    pub(crate) denials: Denials,
+}
+
+/// The settings' time limits in ticks.
+#[derive(Clone, Copy)]
+pub(crate) struct TickLimits {
+    pub(crate) head: u64,
+    pub(crate) idle: u64,
+    pub(crate) client: u64,
+}
+
+/// How often connections are looked at. A time limit may be overstayed by up to two of these.
+pub(crate) const TICK: Duration = Duration::from_millis(500);
+
+impl Site {
+    pub(crate) fn new(policy: Policy, settings: Settings, clock: Arc<Clock>) -> Site {
+        let ticks = |limit: Duration| u64::try_from(limit.as_millis().div_ceil(TICK.as_millis())).unwrap_or(u64::MAX);
+        Site {
+            tick_limits: TickLimits {
+                head: ticks(settings.head_timeout),
+                idle: ticks(settings.idle_timeout),
+                client: ticks(settings.client_timeout),
+            },
+            queue: Arc::new(Queue::new(policy.bounds(), Arc::clone(&clock))),
+            clock,
+            keys: KeyMaker::default(),
+            pools: Pools::new(settings.workers),
+            metrics: Metrics::default(),
+            tick: AtomicU64::new(1),
+            stopping: AtomicBool::new(false),
+            stop: Notify::new(),
+            settings,
+            rules: ArcSwap::from_pointee(Rules { denials: Denials::new(policy.limit), policy }),
+        }
+    }
+
+    /// Puts another policy in force. Requests under way end by the one that they began with.
+    pub(crate) fn reload(&self, policy: Policy) {
+        self.pools.follow(&self.rules.load().policy.upstream, &policy.upstream);
+        self.queue.set_bounds(policy.bounds());
+        self.rules.store(Arc::new(Rules { denials: Denials::new(policy.limit), policy }));
+    }
+
+    /// Tells everybody to stop.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Relaxed);
+        self.stop.notify_waiters();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Relaxed)
+    }
+
+    /// Ends when the proxy is told to stop.
+    pub(crate) async fn stopped(&self) {
+        let notified = self.stop.notified();
+        if !self.is_stopping() {
+            notified.await;
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Wakes at the end of a window that somebody waits for.
+//!
+//! Nothing depends on its being in time: who comes in a new window turns it as well. It is only for those
+//! who would otherwise wait for somebody to come.
+
+use crate::site::Site;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tidegate::Micros;
+use tokio::time::sleep;
+
+/// Longest sleep: the clock may be set ahead meanwhile.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+/// Turns windows until the end of the proxy.
+pub(crate) async fn turn_windows(site: Arc<Site>) {
+    loop {
+        let turn = poll_fn(|cx| match site.queue.turn_and_watch(cx.waker()) {
+            Some(turn) => Poll::Ready(turn),
+            None => Poll::Pending,
+        })
+        .await;
+        sleep(until(turn, site.clock.now()).min(SLEEP_MAX)).await;
+        site.clock.follow_wall();
+    }
+}
+
+/// The time to sleep. Rounded up to the timer's grain by tokio, never down: early is for nothing.
+fn until(turn: Micros, now: Micros) -> Duration {
+    Duration::from_micros(turn.saturating_sub(now).get())
+}
