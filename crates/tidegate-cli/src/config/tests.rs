@@ -181,7 +181,10 @@ limits = ["1 per day"]
 #[test]
 fn store_and_doors_are_checked() {
     for (text, parts) in [
-        ("[store]\nkind = \"redis\"", "2:8: [store] kind: \"redis\" is not in this version; use kind = \"memory\""),
+        (
+            "[store]\nkind = \"etcd\"",
+            "2:8: [store] kind: \"etcd\" is not in this version; use kind = \"memory\" or \"redis\"",
+        ),
         ("[store]\nkind = \"disk\"", "2:8: [store] kind: \"disk\" is no kind of store"),
         ("[store]\nkind = 3", "2:8: [store] kind: 3 is a number, not a string; write kind = \"memory\""),
         (
@@ -196,9 +199,25 @@ fn store_and_doors_are_checked() {
             "3:18: [store] snapshot_every: \"1ms\" is outside 100ms to 1d",
         ),
         ("[store]\npath = \"d\"\nsnapshot_every = \"soon\"", "duration \"soon\" does not start with a number"),
-        ("[store]\nurl = \"redis://x\"", "2:1: [store] url is not in this version; leave it out"),
-        ("[store]\non_failure = \"local\"", "[store] on_failure is not in this version; leave it out"),
-        ("[store]\ndeadline = \"50ms\"", "[store] deadline is not in this version"),
+        (
+            "[store]\nurl = \"redis://x\"",
+            "2:7: [store] url: it has no effect here; add kind = \"redis\", or leave it out",
+        ),
+        ("[store]\non_failure = \"local\"", "[store] on_failure: it has no effect here; add kind = \"redis\""),
+        (
+            "[store]\nkind = \"redis\"\npath = \"data\"",
+            "3:8: [store] path: it has no effect here; Redis keeps the states",
+        ),
+        (
+            "[store]\nkind = \"redis\"\nurl = \"http://x\"",
+            "3:7: [store] url: the scheme \"http\" is not known; write it as redis://",
+        ),
+        (
+            "[store]\nkind = \"redis\"\nlocal_share = 1.5",
+            "3:15: [store] local_share: 1.5 is not from 0 to 1; write local_share = 0.5",
+        ),
+        ("[store]\nkind = \"redis\"\ndeadline = \"1ms\"", "3:12: [store] deadline: \"1ms\" is outside 5ms to 10s"),
+        ("[store]\nkind = \"redis\"\non_failure = \"hope\"", "3:14: [store] on_failure: \"hope\" is no way to decide"),
         ("store = 3", "1:9: [store]: this is a number, not a table; write [store]"),
         ("[doors]\nhttp = \"7400\"", "2:8: [doors] http: \"7400\" is no address; write an IP address and a port"),
         ("[doors]\nhttp = \"127.0.0.1:70000\"", "port from 0 to 65535"),
@@ -208,7 +227,6 @@ fn store_and_doors_are_checked() {
         ("[doors]\nresp = \"127.0.0.1:7403\"", "[doors] resp is not in this version"),
         ("[doors]\nhtpp = \"127.0.0.1:7400\"", "did you mean \"http\"?"),
         ("[doors]\n", "1:2: [doors]: it names no door"),
-        ("[proxy]\nlisten = \"x\"", "1:2: [proxy] is not in this version; leave it out"),
         ("[admin]\n", "[admin] is not in this version"),
         ("stream = 1", "1:10: stream: it must be an array of tables; write [[stream]]"),
         ("[[stream]]\nname = \"orders\"", "1:1: stream \"orders\": it has no mode; add mode = \"strictly-once\""),
@@ -264,7 +282,17 @@ fn limiters_are_checked() {
             "7:23: limiter \"b\" limits: \"1 per 2m\": resolution 10m is longer than its period 2m; use resolution = \"2m\" or less",
         ),
         ("algorithm = \"buckets\"\nresolution = \"10\"", "5:14: limiter \"a\" resolution: duration \"10\" has no unit"),
-        ("layout = \"pause\"", "4:1: limiter \"a\" layout is not in this version; leave it out"),
+        ("layout = \"pause\"", "4:10: limiter \"a\" layout: Pause counts in buckets; use algorithm = \"buckets\""),
+        ("layout = \"flat\"", "4:10: limiter \"a\" layout: \"flat\" is no layout; use \"native\" or \"pause\""),
+        (
+            "layout = \"pause\"\nalgorithm = \"buckets\"",
+            "1:3: limiter \"a\": layout = \"pause\" is a layout in Redis; set kind = \"redis\" in [store], or leave it out",
+        ),
+        (
+            "layout = \"pause\"\nalgorithm = \"buckets\"\nresolution = \"20500ms\"\nhistory = \"2d\"",
+            "4:10: limiter \"a\" layout: Pause counts in whole seconds, and 20500ms is none",
+        ),
+        ("on_failure = \"panic\"", "4:14: limiter \"a\" on_failure: \"panic\" is no way to decide; use \"local\""),
         (
             "strict = true",
             "4:10: limiter \"a\" strict: token-bucket forgets its denials, strict or not; leave it out or use algorithm = \"average\"",

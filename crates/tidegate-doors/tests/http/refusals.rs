@@ -99,7 +99,7 @@ fn wrong_paths_methods_and_queries_are_told_the_right_ones() {
         r#"
         GET /v1/nothing -> 404 "code":"not_found" & GET / lists what there is
         GET /v1/limiters/api/keys/u1/analysis -> 404 "code":"not_found"
-        GET /ws -> 404 "code":"not_found"
+        GET /ws -> 426 "code":"not_a_websocket"
         GET /v1/hit -> 405 allow: POST & "code":"method_not_allowed"
         OPTIONS /v1/limiters/api/keys/u1/block -> 405 allow: PUT, DELETE
         POST /livez -> 405 allow: GET, HEAD

@@ -1,0 +1,208 @@
+//! Servers that share a Redis: exact together, and Pause's data read and written.
+//!
+//! `TIDEGATE_ROUNDS=1000 cargo nextest run -p tidegate-cli --test redis` for the long run.
+#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+
+mod server;
+#[path = "../../tidegate-store/tests/servers/mod.rs"]
+mod servers;
+
+use server::{Folder, Server, eventually};
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::{Barrier, Mutex};
+
+/// Every way to count, as settings of a limiter.
+const ALGORITHMS: [(&str, &str); 8] = [
+    ("token-bucket", ""),
+    ("fixed-window", ""),
+    ("fixed-window-aligned", "algorithm = \"fixed-window\"\naligned = true"),
+    ("sliding-log", "algorithm = \"sliding-log\""),
+    ("sliding-window", "algorithm = \"sliding-window\""),
+    ("buckets", "algorithm = \"buckets\""),
+    ("average", "algorithm = \"average\""),
+    ("average-strict", "algorithm = \"average\"\nstrict = true"),
+];
+const CONNECTIONS: usize = 64;
+const LIMIT: u32 = 10;
+
+fn policy() -> String {
+    let one = |(name, settings): &(&str, &str)| {
+        format!("[[limiter]]\nname = \"{name}\"\nlimits = [\"{LIMIT} per day\"]\n{settings}\n")
+    };
+    ALGORITHMS.iter().map(one).collect()
+}
+
+/// A failing store must not look like a limit, hence a patient deadline and a denial.
+fn config(url: &str, limiters: &str) -> String {
+    format!(
+        "[store]\nkind = \"redis\"\nurl = \"{url}\"\ndeadline = \"10s\"\non_failure = \"deny\"\n\
+         [doors]\nhttp = \"127.0.0.1:0\"\n{limiters}"
+    )
+}
+
+#[test]
+fn a1_two_servers_on_one_redis_admit_exactly_the_limit() {
+    let redis = servers::Server::redis(&[]);
+    check_exact(&redis.url(), &[&redis]);
+}
+
+#[test]
+fn a1_two_servers_on_two_shards_admit_exactly_the_limit() {
+    let shards = [servers::Server::redis(&[]), servers::Server::redis(&[])];
+    let proxy = servers::Server::twemproxy(&[&shards[0], &shards[1]]);
+    check_exact(&format!("twemproxy://127.0.0.1:{}", proxy.port), &[&shards[0], &shards[1]]);
+    for shard in &shards {
+        assert!(!shard.command(&["DBSIZE"]).starts_with(":0"), "both shards have keys");
+    }
+}
+
+/// 64 connections to two servers, all at one key in each round: ten pass, whatever the algorithm.
+fn check_exact(url: &str, redises: &[&servers::Server]) {
+    let rounds: usize = std::env::var("TIDEGATE_ROUNDS").map_or(60, |rounds| rounds.parse().unwrap());
+    let folder = Folder::new();
+    let file = folder.write("tidegate.toml", &config(url, &policy()));
+    let servers = [Server::start(&folder, Some(&file)), Server::start(&folder, Some(&file))];
+    let allowed = Mutex::new(HashMap::<(usize, &str), u32>::new());
+    let barrier = Barrier::new(CONNECTIONS);
+    std::thread::scope(|scope| {
+        for connection in 0..CONNECTIONS {
+            let (servers, allowed, barrier) = (&servers, &allowed, &barrier);
+            scope.spawn(move || {
+                let mut connection = Connection::to(&servers[connection % 2].url);
+                for round in 0..rounds {
+                    barrier.wait();
+                    for (limiter, _) in ALGORITHMS {
+                        if connection.hit(limiter, &format!("round {round}")) {
+                            *allowed.lock().unwrap().entry((round, limiter)).or_default() += 1;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let allowed = allowed.into_inner().unwrap();
+    for round in 0..rounds {
+        for (limiter, _) in ALGORITHMS {
+            let passed = allowed.get(&(round, limiter)).copied().unwrap_or_default();
+            // An average fades from one microsecond to the next: the eleventh stands a little below ten.
+            let right = if limiter.starts_with("average") { LIMIT..=LIMIT + 1 } else { LIMIT..=LIMIT };
+            assert!(right.contains(&passed), "{limiter}, round {round}: {passed} passed");
+        }
+    }
+    for redis in redises {
+        assert_eq!(redis.keys_without_expiry(), Vec::<String>::new(), "A9");
+    }
+}
+
+/// A connection that is kept open.
+struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    fn to(url: &str) -> Connection {
+        let stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Connection(BufReader::new(stream))
+    }
+
+    fn hit(&mut self, limiter: &str, key: &str) -> bool {
+        let body = format!("{{\"limiter\":\"{limiter}\",\"key\":\"{key}\"}}");
+        let head = format!("POST /v1/hit HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+        self.0.get_mut().write_all((head + &body).as_bytes()).unwrap();
+        let (mut status, mut length) = (String::new(), 0);
+        self.0.read_line(&mut status).unwrap();
+        loop {
+            let mut line = String::new();
+            self.0.read_line(&mut line).unwrap();
+            if let Some(value) = line.strip_prefix("content-length: ") {
+                length = value.trim().parse().unwrap();
+            }
+            if line == "\r\n" {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).unwrap();
+        let body = String::from_utf8(body).unwrap();
+        assert!(!body.contains("degraded"), "{body}");
+        match status.split(' ').nth(1) {
+            Some("200") => true,
+            Some("429") => false,
+            _ => panic!("{status}{body}"),
+        }
+    }
+}
+
+/// What a client says that knows nothing but the table of Pause's keys.
+fn pause(redis: &servers::Server, words: &[&str]) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pause_client.rb");
+    let output = Command::new("ruby").arg(script).arg(redis.port.to_string()).args(words).output().unwrap();
+    assert!(output.status.success(), "{}; see scripts/test", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn pause_and_tidegate_share_counts_blocks_and_flags() {
+    let redis = servers::Server::redis(&[]);
+    let folder = Folder::new();
+    let limiter = "[[limiter]]\nname = \"notify\"\nscope = \"ruby:notify\"\nalgorithm = \"buckets\"\nlayout = \"pause\"\n\
+                   resolution = \"10s\"\nhistory = \"600s\"\nlimits = [\"5 per 5m block 10m\"]\n";
+    let file = folder.write("tidegate.toml", &config(&redis.url(), limiter));
+    let server = Server::start(&folder, Some(&file));
+    let ruby = |words: &[&str]| pause(&redis, &[&["ruby:notify"], words].concat());
+    let status = |words: &[&str]| server.json(words).1["status"].as_str().unwrap().to_owned();
+
+    // What Ruby counts, we count on; what we block, Ruby sees.
+    ruby(&["increment", "u|1", "3"]);
+    assert_eq!(status(&["analyze", "notify", "u|1"]), "ok");
+    assert_eq!(server.json(&["increment", "notify", "u|1", "--count", "2"]).1["counted"], true);
+    assert_eq!(ruby(&["sum", "u|1"]), "5");
+    assert_eq!(ruby(&["starts", "u|1"]), "true");
+    assert!((1..=600).contains(&ruby(&["ttl", "u|1"]).parse::<u32>().unwrap()));
+    assert_eq!(server.json(&["analyze", "notify", "u|1"]).1["sum"], 5);
+    assert!((590..=600).contains(&ruby(&["blocked", "u|1"]).parse::<u32>().unwrap()));
+
+    // What Ruby blocks, we deny and list.
+    ruby(&["block", "v", "100"]);
+    let (code, denied) = server.json(&["hit", "notify", "v"]);
+    assert_eq!((code, denied["reason"].as_str()), (1, Some("blocked")));
+    let (_, blocked) = server.json(&["blocked", "notify"]);
+    assert_eq!(blocked["keys"], serde_json::json!(["u|1", "v"]));
+    assert_eq!(ruby(&["list"]), "u|1 v");
+
+    // A hit is counted where Ruby looks; unblocking forgets for both.
+    assert_eq!(server.json(&["hit", "notify", "w"]).0, 0);
+    assert_eq!(ruby(&["sum", "w"]), "1");
+    assert_eq!(server.json(&["unblock", "notify", "u|1"]).1["unblocked"], true);
+    assert_eq!((ruby(&["sum", "u|1"]).as_str(), ruby(&["blocked", "u|1"]).as_str()), ("0", "0"));
+    let (_, tracked) = server.json(&["keys", "notify"]);
+    assert_eq!(tracked["keys"], serde_json::json!(["w"]), "v is blocked without counts, as in Pause");
+
+    // One flag for both; a change reaches us within a second.
+    ruby(&["disable"]);
+    eventually("the flag is seen", || server.json(&["hit", "notify", "v"]).1["reason"] == "disabled");
+    ruby(&["enable"]);
+    eventually("the flag is gone", || server.json(&["hit", "notify", "v"]).1["reason"] == "blocked");
+    server.ask(&["disable", "notify"]);
+    assert_eq!(ruby(&["disabled"]), "true");
+}
+
+#[test]
+fn shards_list_no_tracked_keys_and_say_so() {
+    let shards = [servers::Server::redis(&[]), servers::Server::redis(&[])];
+    let proxy = servers::Server::twemproxy(&[&shards[0], &shards[1]]);
+    let folder = Folder::new();
+    let limiter = "[[limiter]]\nname = \"api\"\nlimits = [\"1 per minute block 1h\"]\n";
+    let file = folder.write("tidegate.toml", &config(&format!("twemproxy://127.0.0.1:{}", proxy.port), limiter));
+    let server = Server::start(&folder, Some(&file));
+    assert_eq!((server.json(&["hit", "api", "u"]).0, server.json(&["hit", "api", "u"]).0), (0, 1));
+    assert_eq!(server.json(&["blocked", "api"]).1["keys"], serde_json::json!(["u"]));
+    let listed = server.ask(&["keys", "api"]);
+    assert_eq!(listed.status.code(), Some(2));
+    let told = String::from_utf8(listed.stderr).unwrap();
+    assert!(told.contains("operation not supported: tracked keys of a sharded Redis"), "{told}");
+    assert_eq!(server.json(&["unblock-all", "api"]).1["unblocked"], 1);
+    assert_eq!(server.json(&["hit", "api", "u"]).0, 0);
+}
