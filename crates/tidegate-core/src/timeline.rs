@@ -117,6 +117,25 @@ impl Timeline {
         Timeline { clock, horizon_ms, ..Timeline::default() }
     }
 
+    /// A stream as another keeps it: what incubates there, in the order of submission, each with the clock value
+    /// of its submission.
+    #[must_use]
+    pub fn copied(
+        clock: u64,
+        horizon_ms: u64,
+        events: impl IntoIterator<Item = (Arc<str>, u64, u64, bool)>,
+    ) -> Timeline {
+        let mut copy = Timeline::default();
+        for (event, time_ms, submitted, valid) in events {
+            copy.enter(&event, time_ms, submitted);
+            if !valid {
+                copy.apply(&Step::Invalidated { clock, event, time_ms, last_ms: time_ms });
+            }
+        }
+        (copy.clock, copy.horizon_ms) = (clock, horizon_ms.max(copy.horizon_ms));
+        copy
+    }
+
     /// The clock value of the latest message; 0 before the first.
     #[must_use]
     pub fn clock(&self) -> u64 {

@@ -11,13 +11,18 @@
 //! | `journal.rs`, `journal/` | steps on disk: segments, frames, steps as bytes |
 //! | `log.rs` | the latest messages, read by clock value |
 //! | `stream.rs`, `embedded.rs` | one stream; its timeline, its thread and its commits |
+//! | `shared.rs`, `shared/` | a stream that several servers share on one Redis (feature `redis`) |
+//! | `line.rs` | one or the other |
 //! | `subscription.rs` | one subscriber's place in the log |
 //! | `streams.rs` | all streams of a server |
 
 mod embedded;
 mod journal;
+mod line;
 mod log;
 pub mod message;
+#[cfg(feature = "redis")]
+mod shared;
 mod spec;
 mod stream;
 mod streams;
@@ -25,6 +30,8 @@ mod subscription;
 
 pub use journal::JournalError;
 pub use log::Message;
+#[cfg(feature = "redis")]
+pub use shared::OpenError;
 pub use spec::{MAX_EVENTS_MAX, STREAMS_MAX, SpecProblem, StreamSpec, check_event};
 pub use stream::{Snapshot, Stream, SubmitError};
 pub use streams::{Opening, Streams};

@@ -32,7 +32,7 @@ pub struct Message {
 #[derive(Debug)]
 pub(crate) struct Log {
     kept: Mutex<Kept>,
-    /// The latest clock value; [`CLOSED`] once there will be no more.
+    /// The latest clock value; [`UNKNOWN`] before there is one, [`CLOSED`] once there will be no more.
     latest: watch::Sender<u64>,
 }
 
@@ -46,6 +46,7 @@ struct Kept {
 }
 
 const CLOSED: u64 = u64::MAX;
+const UNKNOWN: u64 = u64::MAX - 1;
 
 /// What reading gives.
 #[derive(Debug, PartialEq)]
@@ -63,6 +64,33 @@ impl Log {
     pub(crate) fn new(clock: u64) -> Log {
         let kept = Kept { before: clock, ..Kept::default() };
         Log { kept: Mutex::new(kept), latest: watch::Sender::new(clock) }
+    }
+
+    /// A log of a stream that is not known yet; it begins with [`Log::begin`].
+    #[cfg(feature = "redis")]
+    pub(crate) fn unknown() -> Log {
+        Log { kept: Mutex::default(), latest: watch::Sender::new(UNKNOWN) }
+    }
+
+    /// Begins, or begins anew, after `clock`: whoever stood elsewhere is behind.
+    #[cfg(feature = "redis")]
+    pub(crate) fn begin(&self, clock: u64, messages: impl IntoIterator<Item = Message>) {
+        let mut kept = self.kept();
+        *kept = Kept { before: clock, ..Kept::default() };
+        messages.into_iter().for_each(|message| kept.push(message));
+        let latest = kept.latest();
+        drop(kept);
+        self.latest.send_if_modified(|known| {
+            let open = *known != CLOSED;
+            *known = if open { latest } else { CLOSED };
+            open
+        });
+    }
+
+    /// Waits until the stream is known.
+    pub(crate) async fn begun(&self) {
+        // The sender lives as long as the log.
+        let _ = self.growth().wait_for(|latest| *latest != UNKNOWN).await;
     }
 
     /// Adds messages; subscribers wake once.

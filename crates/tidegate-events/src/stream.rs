@@ -1,6 +1,6 @@
 //! One stream, as doors see it: submit, snapshot, subscribe.
 
-use crate::embedded::Embedded;
+use crate::line::Line;
 use crate::log::Log;
 use crate::subscription::Subscription;
 use crate::{Outcome, StreamSpec};
@@ -18,7 +18,7 @@ const SHARED_FOR: u64 = 4_096;
 pub struct Stream {
     pub(crate) spec: StreamSpec,
     pub(crate) log: Arc<Log>,
-    pub(crate) line: Embedded,
+    pub(crate) line: Line,
     /// The latest large snapshot.
     shared: Mutex<Option<Snapshot>>,
 }
@@ -59,7 +59,7 @@ impl fmt::Display for SubmitError {
 }
 
 impl Stream {
-    pub(crate) fn new(spec: StreamSpec, log: Arc<Log>, line: Embedded) -> Stream {
+    pub(crate) fn new(spec: StreamSpec, log: Arc<Log>, line: Line) -> Stream {
         Stream { spec, log, line, shared: Mutex::new(None) }
     }
 
@@ -92,7 +92,7 @@ impl Stream {
 
     /// All incubating events; given once everything in it is durable.
     pub async fn snapshot(&self) -> Snapshot {
-        let (clock, body) = self.line.snapshot();
+        let (clock, body) = self.line.snapshot().await;
         let snapshot = Snapshot { clock, body };
         // A closed log has reached the end of all clocks.
         let _ = self.log.growth().wait_for(|latest| *latest >= clock).await;
@@ -116,6 +116,7 @@ impl Stream {
 
     /// Begins to listen: after a clock value if the log still has all since, else with a snapshot.
     pub async fn subscribe(self: &Arc<Stream>, from: Option<u64>) -> Subscription {
+        self.log.begun().await;
         match from.filter(|clock| self.log.reaches_back_to(*clock)) {
             Some(clock) => Subscription::after(Arc::clone(&self.log), clock),
             None => Subscription::with(Arc::clone(&self.log), self.recent().await),

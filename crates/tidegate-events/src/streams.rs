@@ -2,6 +2,7 @@
 
 use crate::embedded::{Durability, Embedded, told_as};
 use crate::journal::{Journal, JournalError, Standing, io_error};
+use crate::line::Line;
 use crate::log::Log;
 use crate::{Mode, Now, Stream, StreamSpec};
 use std::fs::{self, File};
@@ -75,10 +76,14 @@ impl Opening {
             let log = Arc::new(log);
             let durability = if journal.is_some() { Durability::Journal } else { Durability::None };
             let line = Embedded::new(spec.clone(), timeline, Arc::clone(&log), durability, Arc::clone(now));
-            let stream = Arc::new(Stream::new(spec, log, line));
+            let stream = Arc::new(Stream::new(spec, log, Line::Embedded(Box::new(line))));
             let runner = Arc::clone(&stream);
             let thread = std::thread::Builder::new().name(format!("stream {}", stream.spec.name));
-            let thread = thread.spawn(move || runner.line.run(journal))?;
+            let thread = thread.spawn(move || {
+                if let Line::Embedded(line) = &runner.line {
+                    line.run(journal);
+                }
+            })?;
             streams.threads.get_mut().unwrap_or_else(PoisonError::into_inner).push(thread);
             streams.streams.push(stream);
         }
@@ -87,6 +92,26 @@ impl Opening {
 }
 
 impl Streams {
+    /// Streams that several servers share on one Redis. Needs a running tokio runtime. A Redis that cannot be
+    /// reached is tried until it can; submissions are refused meanwhile.
+    ///
+    /// # Errors
+    /// When this kind of Redis cannot keep streams.
+    #[cfg(feature = "redis")]
+    pub async fn on_redis(
+        specs: Vec<StreamSpec>,
+        url: &tidegate_store::redis::Url,
+        now: &Now,
+    ) -> Result<Streams, crate::OpenError> {
+        let mut streams = Streams::default();
+        for spec in specs {
+            let log = Arc::new(Log::unknown());
+            let line = crate::shared::Shared::open(spec.clone(), Arc::clone(&log), url, Arc::clone(now)).await?;
+            streams.streams.push(Arc::new(Stream::new(spec, log, Line::Shared(line))));
+        }
+        Ok(streams)
+    }
+
     /// All of them, in the order of the configuration.
     #[must_use]
     pub fn all(&self) -> &[Arc<Stream>] {

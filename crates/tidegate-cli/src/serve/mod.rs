@@ -10,6 +10,7 @@ pub(crate) mod notify;
 mod reload;
 pub(crate) mod signals;
 mod store;
+mod streams;
 mod tending;
 
 use crate::config::{self, Config, Doors};
@@ -24,7 +25,7 @@ use std::time::Duration;
 use tidegate::{Clock, Gate, Settings};
 use tidegate_doors::http::{self, HttpSettings};
 use tidegate_doors::udp::{self, Counters, Desk, Sockets};
-use tidegate_events::{Now, Opening, Streams};
+use tidegate_events::Streams;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -80,7 +81,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     };
     let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
     let gate = open(&config).await?;
-    let streams = Arc::new(open_streams(&config, &gate)?);
+    let streams = Arc::new(streams::open(&config, &gate).await?);
     let desk = Desk::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
     let desk = Arc::new(desk);
     let (stop, stopped) = watch::channel(false);
@@ -136,18 +137,6 @@ async fn open(config: &Config) -> Result<Gate, String> {
     }
     let settings = Settings { max_memory: config.store.max_memory, path: config.store.path.clone() };
     Gate::open(config.policy.clone(), &settings, Clock::process()).map_err(|error| format!("error: {error}"))
-}
-
-/// The streams, each from its journal; the clock starts after all that is in them.
-fn open_streams(config: &Config, gate: &Gate) -> Result<Streams, String> {
-    let folder = config.store.path.as_ref().map(|path| path.join("streams"));
-    let opening =
-        Opening::read(config.streams.clone(), folder.as_deref()).map_err(|error| format!("error: streams: {error}"))?;
-    opening.notes().for_each(|note| warn!("{note}"));
-    gate.clock().not_before(opening.horizon());
-    let gate = gate.clone();
-    let now: Now = Arc::new(move || gate.now());
-    opening.start(&now).map_err(|error| format!("error: streams: no thread can be started: {error}; start again"))
 }
 
 async fn http_door(

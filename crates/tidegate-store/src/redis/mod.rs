@@ -7,6 +7,7 @@
 mod ask;
 mod connection;
 mod error;
+mod foreign;
 mod link;
 mod names;
 mod operate;
@@ -17,6 +18,7 @@ mod url;
 
 pub use ask::{Answers, Asked, Layout, Question};
 pub use error::{Meaning, StoreError};
+pub use foreign::{Lua, Reply};
 pub use url::{Kind, Url, UrlError};
 
 use link::{Link, Login};

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// What a server answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Reply {
+pub enum Reply {
     /// Nothing there.
     Nil,
     /// A number.

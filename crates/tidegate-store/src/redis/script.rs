@@ -15,7 +15,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn new(files: &[&str]) -> Script {
+    pub(crate) fn new(files: &[&str]) -> Script {
         let source = files.concat();
         let digest = sha1_smol::Sha1::from(&source).digest().bytes();
         let sha = digest.iter().fold(String::new(), |mut sha, byte| {

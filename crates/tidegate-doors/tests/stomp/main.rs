@@ -1,0 +1,241 @@
+//! The STOMP door over real connections.
+#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+
+mod client;
+
+use client::{Client, Heard};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate::{Clock, Gate, Policy, Settings};
+use tidegate_doors::http::{HttpSettings, serve};
+use tidegate_events::{Mode, Now, Opening, Outcome, StreamSpec, Streams};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+/// A door with one stream, on the process's clock.
+struct Door {
+    address: SocketAddr,
+    streams: Arc<Streams>,
+    runtime: Runtime,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Door {
+    fn open() -> Door {
+        let gate = Gate::open(Policy::default(), &Settings::default(), Clock::process()).unwrap();
+        let time = gate.clone();
+        let now: Now = Arc::new(move || time.now());
+        let mut orders = StreamSpec::new("orders", Mode::StrictlyOnce);
+        (orders.rules.duration_ms, orders.rules.max_events) = (500, 1_000_000);
+        orders.rules.snapshot_every_ms = 3_600_000;
+        let streams = Arc::new(Opening::read(vec![orders], None).unwrap().start(&now).unwrap());
+        let runtime = Runtime::new().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let settings = HttpSettings { streams: Arc::clone(&streams), ..HttpSettings::default() };
+        runtime.spawn(serve(listener, gate, settings, async {
+            let _ = stopped.await;
+        }));
+        Door { address, streams, runtime, stop: Some(stop) }
+    }
+
+    fn submit(&self, event: &str) -> Outcome {
+        let stream = self.streams.get("orders").unwrap();
+        self.runtime.block_on(stream.submit(event.as_bytes())).unwrap()
+    }
+
+    /// The server goes on: somebody else is served.
+    #[track_caller]
+    fn goes_on(&self) {
+        let mut other = Client::connected(self.address);
+        other.send("SUBSCRIBE\nid:1\ndestination:/topic/orders\n\n\0");
+        assert!(other.hear().header("message-id").is_some());
+    }
+}
+
+#[track_caller]
+fn body(heard: Heard) -> String {
+    match heard {
+        Heard::Frame(command, _, body) if command == "MESSAGE" => body,
+        other => panic!("no MESSAGE but {other:?}"),
+    }
+}
+
+#[test]
+fn c2_a_subscription_begins_with_a_snapshot_goes_on_with_deltas_and_resumes() {
+    let door = Door::open();
+    let mut client = Client::connected(door.address);
+    client.send("SUBSCRIBE\nid:a\\cb\ndestination:/topic/strictly-once\nreceipt:r\n\n\0");
+    let (mut receipt, mut snapshot) = (client.hear(), client.hear());
+    if receipt.header("receipt-id").is_none() {
+        std::mem::swap(&mut receipt, &mut snapshot);
+    }
+    assert_eq!(receipt.header("receipt-id"), Some("r"));
+    assert_eq!(snapshot.header("subscription"), Some("a\\cb"));
+    assert_eq!(snapshot.header("destination"), Some("/topic/strictly-once"));
+    assert_eq!(snapshot.header("content-type"), Some("application/json"));
+    assert_eq!(body(snapshot), r#"{"clock":1,"snapshot":[],"messageType":"KEY_FRAME"}"#);
+    let _ = door.submit("taco");
+    let submitted = client.hear();
+    assert_eq!(submitted.header("message-id"), Some("2"));
+    assert!(body(submitted).starts_with(r#"{"clock":2,"eventTime":{"event":"taco","time":"#));
+    assert!(body(client.hear()).ends_with(r#""messageType":"PUBLISHED_EVENT"}"#));
+    client.send(
+        "UNSUBSCRIBE\nid:a\\cb\n\n\0SUBSCRIBE\nid:again\ndestination:/topic/orders\nfrom-clock:1\nack:client\n\n\0",
+    );
+    let resumed = client.hear();
+    assert_eq!((resumed.header("message-id"), resumed.header("ack")), (Some("2"), Some("again 2")));
+    assert!(body(client.hear()).contains("\"clock\":3"));
+    client.send("ACK\nid:again 2\n\n\0SUBSCRIBE\nid:future\ndestination:/topic/orders\nfrom-clock:999\n\n\0");
+    assert_eq!(body(client.hear()), r#"{"clock":3,"snapshot":[],"messageType":"KEY_FRAME"}"#);
+}
+
+#[test]
+fn receipts_pings_and_goodbyes() {
+    let door = Door::open();
+    let mut client = Client::connected(door.address);
+    client.send_raw(0x89, b"hello");
+    assert_eq!(client.hear(), Heard::Pong(b"hello".to_vec()));
+    // In parts, and with a heart-beat before.
+    client.send_raw(0x01, b"\nSEND\ndestination:/app/orders\n");
+    client.send_raw(0x80, b"receipt:1\n\ntaco\0");
+    assert_eq!(client.hear().header("status"), Some("submitted"));
+    client.send("SEND\ndestination:/app/strictly-once\nreceipt:2\n\ntaco\0");
+    assert_eq!(client.hear().header("status"), Some("conflict"));
+    client.send("DISCONNECT\nreceipt:bye\n\n\0");
+    assert_eq!(client.hear().header("receipt-id"), Some("bye"));
+    assert_eq!(client.hear(), Heard::Close(1000));
+}
+
+#[test]
+fn heart_beats_come_and_are_missed() {
+    let door = Door::open();
+    let mut client = Client::open(door.address);
+    client.send("STOMP\naccept-version:1.2\nheart-beat:1000,1000\n\n\0");
+    assert_eq!(client.hear().header("heart-beat"), Some("1000,1000"));
+    assert_eq!(client.hear_any(), Heard::Beat);
+    assert_eq!(client.hear_any(), Heard::Beat);
+    client.is_refused("no heart-beat");
+}
+
+#[test]
+fn s1_bad_frames_get_an_error_and_the_server_goes_on() {
+    let door = Door::open();
+    for (sent, part) in [
+        ("SUBSCRIBE\nid:1\ndestination:/topic/orders\n\n\0", "must be CONNECT"),
+        ("CONNECT\naccept-version:1.0,1.1\n\n\0", "STOMP 1.2"),
+        ("CONNECT\naccept-version:1.2\nheart-beat:a,b\n\n\0", "heart-beat must be"),
+        ("CONNECT\naccept-version:1.2", "no NUL"),
+        ("HELLO\n\n\0", "\"HELLO\" is no command"),
+    ] {
+        let mut client = Client::open(door.address);
+        client.send(sent);
+        client.is_refused(part);
+    }
+    let long = format!("SEND\ndestination:/app/orders\n\n{}\0", "x".repeat(20_000));
+    let event = format!("SEND\ndestination:/app/orders\n\n{}\0", "x".repeat(1_025));
+    for (sent, part) in [
+        ("CONNECT\naccept-version:1.2\n\n\0", "CONNECT is said once"),
+        ("SUBSCRIBE\nid:1\n\n\0", "no header destination"),
+        ("SUBSCRIBE\ndestination:/topic/orders\n\n\0", "no header id"),
+        ("SUBSCRIBE\nid:1\ndestination:/topic/other\n\n\0", "no stream is named \"other\""),
+        ("SUBSCRIBE\nid:1\ndestination:/queue/orders\n\n\0", "topics are /topic/STREAM"),
+        ("SUBSCRIBE\nid:1\ndestination:/topic/orders\nfrom-clock:x\n\n\0", "from-clock must be"),
+        ("SUBSCRIBE\nid:1\ndestination:/topic/orders\nack:maybe\n\n\0", "ack must be"),
+        ("UNSUBSCRIBE\nid:1\n\n\0", "no subscription has the id"),
+        ("SEND\ndestination:/app/orders\nreceipt:77\n\n\0", "receipt-id:77 the event is empty"),
+        ("SEND\ndestination:/app/orders\n\na\\\0", ""),
+        ("SEND\ndestination:/app/orders\nx:\\q\n\ntaco\0", "undefined escape"),
+        ("SEND\ndestination:/app/orders\ntransaction:1\n\ntaco\0", "transactions are not offered"),
+        ("BEGIN\ntransaction:1\n\n\0", "transactions are not offered"),
+        ("MESSAGE\n\n\0", "no command"),
+        (&long, "more than 16384"),
+        (&event, "1025 bytes, more than 1024"),
+    ] {
+        let mut client = Client::connected(door.address);
+        client.send(sent);
+        match part {
+            "" => client.goes_on(),
+            part => client.is_refused(part),
+        }
+    }
+    let mut binary = Client::connected(door.address);
+    binary.send_raw(0x82, &[0xff, 0x00, 0xfe, 0x80]);
+    binary.is_refused("bad frame");
+    let mut oversize = Client::connected(door.address);
+    oversize.send_raw(0x82, &vec![b'\n'; 70_000]);
+    oversize.is_refused("more than 65536 bytes");
+    let mut reserved = Client::connected(door.address);
+    reserved.send_raw(0xf1, b"SEND");
+    reserved.is_refused("reserved bits");
+    door.goes_on();
+}
+
+impl Client {
+    /// It is still served.
+    fn goes_on(&mut self) {
+        self.send("SEND\ndestination:/app/orders\nreceipt:still\n\nburrito\0");
+        assert_eq!(self.hear().header("receipt-id"), Some("still"));
+    }
+}
+
+#[test]
+fn s1_ten_thousand_subscriptions_are_refused() {
+    let door = Door::open();
+    let mut client = Client::connected(door.address);
+    for id in 0..10_000 {
+        client.send(&format!("SUBSCRIBE\nid:{id}\ndestination:/topic/time\n\n\0"));
+    }
+    client.is_refused("at most 100");
+    door.goes_on();
+}
+
+#[test]
+fn c4_one_who_does_not_read_is_cut_with_an_error_and_nobody_waits() {
+    let door = Door::open();
+    let subscribe = |client: &mut Client| client.send("SUBSCRIBE\nid:1\ndestination:/topic/orders\n\n\0");
+    let (mut stalled, mut reader) = (Client::connected(door.address), Client::connected(door.address));
+    for client in [&mut stalled, &mut reader] {
+        subscribe(client);
+        assert_eq!(client.hear().header("message-id"), Some("1"), "the snapshot");
+    }
+    let events = 120_000;
+    let reading = std::thread::spawn(move || {
+        let (mut expected, mut ends) = (2, 0);
+        while ends < events {
+            let heard = reader.hear();
+            assert_eq!(heard.header("message-id"), Some(expected.to_string().as_str()), "every message, in order");
+            expected += 1;
+            ends += u64::from(body(heard).contains("PUBLISHED_EVENT"));
+        }
+    });
+    for i in 0..events {
+        assert!(matches!(door.submit(&format!("event number {i}")), Outcome::Submitted { .. }));
+        // About what the reader can follow: it is no faster than a test.
+        if i % 200 == 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    reading.join().unwrap();
+    let error = loop {
+        match stalled.hear() {
+            heard @ Heard::Frame(..) if heard.header("message-id").is_some() => {}
+            other => break other.error(),
+        }
+    };
+    assert!(error.contains("too slow") && error.contains("from-clock"), "{error}");
+    assert!(matches!(stalled.hear(), Heard::Close(_) | Heard::End));
+}
+
+#[test]
+fn a_closing_door_says_goodbye() {
+    let mut door = Door::open();
+    let mut client = Client::connected(door.address);
+    client.send("SUBSCRIBE\nid:1\ndestination:/topic/orders\n\n\0");
+    assert!(client.hear().header("message-id").is_some());
+    let _ = door.stop.take().unwrap().send(());
+    assert_eq!(client.hear(), Heard::Close(1001));
+}

@@ -1,0 +1,308 @@
+//! A stream that several servers share on one Redis.
+//!
+//! One script a transition does state, clock and message together ([`stream.lua`](shared/stream.lua)), so that
+//! any server takes submissions, due events are published once by whichever server is there, and all push
+//! the same messages in the order of the clock. Each server follows the shared log and keeps a *mirror*, a
+//! timeline that applies the log's steps: snapshots and key frames come from it.
+//! Invariant: the mirror and this server's log stand at the same clock value whenever the lock is free.
+
+mod reply;
+#[cfg(test)]
+mod tests;
+
+use crate::embedded::told_as;
+use crate::log::Log;
+use crate::{Now, Outcome, Overdue, StreamSpec, SubmitError, message};
+use bytes::Bytes;
+use reply::{Dump, Transition};
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tidegate_core::Micros;
+use tidegate_core::timeline::{KEY_FRAME_EVENTS_MAX, Mode, Step, Timeline};
+use tidegate_store::redis::{Kind, Lua, Redis, Reply, StoreError, Url};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// Messages that the shared log keeps, at least.
+const LOG_KEPT: &str = "65536";
+/// Messages that are read at once.
+const READ_COUNT: &[u8] = b"512";
+/// How long a read waits for news. Less than a connection may be silent.
+const READ_BLOCK_MS: &[u8] = b"400";
+/// How long an answer may take, and how long one with all of a stream.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const COPY_WITHIN: Duration = Duration::from_secs(10);
+/// How long after a failure the same is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// Longest sleep of the one who publishes: another may have submitted.
+const SLEEP_MAX: Duration = Duration::from_millis(250);
+/// Most calls in a row for one submission, when very much is due.
+const CALLS_MAX: usize = 10_000;
+
+/// Why streams cannot be kept there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenError(&'static str);
+
+impl std::error::Error for OpenError {}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// One stream, as this server knows it.
+pub(crate) struct Shared {
+    spec: StreamSpec,
+    keys: [Vec<u8>; 5],
+    log: Arc<Log>,
+    now: Now,
+    redis: Redis,
+    mirror: Mutex<Mirror>,
+    /// The Redis's time less this process's, in microseconds.
+    ahead_us: AtomicI64,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Mirror {
+    timeline: Timeline,
+    /// When the next key frame is due.
+    frame_ms: u64,
+    /// The state was lost: all must be read anew.
+    stale: bool,
+}
+
+impl Shared {
+    /// Connects, and begins to follow.
+    pub(crate) async fn open(spec: StreamSpec, log: Arc<Log>, url: &Url, now: Now) -> Result<Arc<Shared>, OpenError> {
+        if url.kind == Kind::Twemproxy {
+            return Err(OpenError(
+                "streams cannot be kept behind twemproxy, which has neither blocking reads nor one clock; use redis://",
+            ));
+        }
+        let keys = keys(&spec.name);
+        let shared = Arc::new(Shared {
+            spec,
+            keys,
+            log,
+            now,
+            redis: Redis::open(url.clone()).await,
+            mirror: Mutex::default(),
+            ahead_us: AtomicI64::new(0),
+            tasks: Mutex::default(),
+        });
+        let reader = Redis::open(url.clone()).await;
+        let (follower, publisher) = (Arc::clone(&shared), Arc::clone(&shared));
+        let tasks = vec![
+            tokio::spawn(async move { follower.follow(&reader).await }),
+            tokio::spawn(async move { publisher.publish().await }),
+        ];
+        *shared.tasks() = tasks;
+        Ok(shared)
+    }
+
+    /// Takes an event. Answered once the Redis has it.
+    pub(crate) async fn submit(&self, event: &str) -> Result<Outcome, SubmitError> {
+        for _ in 0..CALLS_MAX {
+            match self.transit("submit", event).await {
+                Ok(Transition { outcome: Some(outcome), .. }) => return Ok(outcome),
+                Ok(_) => {}
+                Err(error) => {
+                    let cause = error.to_string();
+                    return Err(SubmitError::Unavailable { what: "the store does not answer", cause });
+                }
+            }
+        }
+        let cause = "more is due than it can publish".to_owned();
+        Err(SubmitError::Unavailable { what: "the store is too slow", cause })
+    }
+
+    /// One call of the script.
+    async fn transit(&self, what: &str, event: &str) -> Result<Transition, StoreError> {
+        let known = self.mirror().timeline.clock();
+        let arguments = arguments(&self.spec, None, what, known, event);
+        let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
+        let reply = self.redis.eval(transition_script(), &self.keys, &arguments, ANSWER_WITHIN).await?;
+        let transition = Transition::read(&reply).ok_or_else(|| self.redis.senseless("a transition"))?;
+        self.heard(&transition);
+        Ok(transition)
+    }
+
+    fn heard(&self, transition: &Transition) {
+        let theirs = i64::try_from(transition.now_ms.saturating_mul(1_000)).unwrap_or(i64::MAX);
+        let ours = i64::try_from((self.now)().get()).unwrap_or(i64::MAX);
+        self.ahead_us.store(theirs - ours, Relaxed);
+        let mut mirror = self.mirror();
+        mirror.frame_ms = transition.frame_ms;
+        mirror.stale |= transition.lost;
+    }
+
+    /// The stream's time, as far as this server knows.
+    fn stream_time(&self) -> Micros {
+        let ours = i64::try_from((self.now)().get()).unwrap_or(i64::MAX);
+        Micros::saturating(u64::try_from(ours.saturating_add(self.ahead_us.load(Relaxed))).unwrap_or(0))
+    }
+
+    /// The snapshot of the mirror, once there is one.
+    pub(crate) async fn snapshot(&self) -> (u64, Bytes) {
+        self.log.begun().await;
+        let now = self.stream_time();
+        let mut mirror = self.mirror();
+        mirror.timeline.forget(&self.spec.rules, now);
+        (mirror.timeline.clock(), message::key_frame(&mirror.timeline).into())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.mirror().timeline.len()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.tasks().drain(..).for_each(|task| task.abort());
+        self.log.close();
+    }
+
+    /// Publishes what is due, like every other server: the first to come does it.
+    async fn publish(&self) {
+        let mut what = "start";
+        loop {
+            let Ok(transition) = self.transit(what, "").await else {
+                sleep(RETRY_AFTER).await;
+                continue;
+            };
+            if transition.more {
+                continue;
+            }
+            what = "advance";
+            // What was just published must have come back before the mirror can say what is due next.
+            let mut growth = self.log.growth();
+            let _ = timeout(SLEEP_MAX, growth.wait_for(|latest| *latest >= transition.clock)).await;
+            growth.mark_unchanged();
+            let wait = self.until_due();
+            // News may bring something that is due earlier.
+            let _ = timeout(wait.min(SLEEP_MAX), growth.changed()).await;
+            sleep(self.until_due().min(SLEEP_MAX)).await;
+        }
+    }
+
+    fn until_due(&self) -> Duration {
+        let now = self.stream_time();
+        let mirror = self.mirror();
+        let rules = &self.spec.rules;
+        let due = mirror.timeline.wake_at(rules).unwrap_or(Micros::MAX).min(Micros::from_millis(mirror.frame_ms));
+        Duration::from_micros(due.saturating_sub(now).get())
+    }
+
+    /// Follows the shared log, from a copy of all on.
+    async fn follow(&self, reader: &Redis) {
+        let mut in_sync = false;
+        loop {
+            let followed = if in_sync && !self.mirror().stale { self.read(reader).await } else { self.copy().await };
+            match followed {
+                Ok(still) => in_sync = still,
+                Err(_) => sleep(RETRY_AFTER).await,
+            }
+        }
+    }
+
+    /// Copies all: the mirror, and of the log what came after the last key frame.
+    async fn copy(&self) -> Result<bool, StoreError> {
+        let [head, records, incubating, _, log] = &self.keys;
+        let keys = [head.clone(), incubating.clone(), records.clone()];
+        let reply = self.redis.eval(dump_script(), &keys, &[], COPY_WITHIN).await?;
+        let dump = Dump::read(&reply).ok_or_else(|| self.redis.senseless("a dump"))?;
+        if dump.clock == 0 {
+            // Nobody has begun it; the publisher is about to.
+            sleep(Duration::from_millis(5)).await;
+            return Ok(false);
+        }
+        let (first, last) = (format!("{}-0", dump.frame_clock + 1), format!("{}-0", dump.clock));
+        let past = self.redis.command(&[b"XRANGE", log, first.as_bytes(), last.as_bytes()], COPY_WITHIN).await?;
+        let steps = reply::steps(&past).ok_or_else(|| self.redis.senseless("a log"))?;
+        let complete = steps.len() as u64 == dump.clock - dump.frame_clock;
+        let before = if complete { dump.frame_clock } else { dump.clock };
+        let messages = steps.iter().filter(|_| complete).filter_map(|step| told_as(step, &dump.timeline));
+        let mut mirror = self.mirror();
+        self.log.begin(before, messages);
+        (mirror.timeline, mirror.stale) = (dump.timeline.clone(), false);
+        Ok(true)
+    }
+
+    /// Reads what is new; false when something is missing.
+    async fn read(&self, reader: &Redis) -> Result<bool, StoreError> {
+        let after = format!("{}-0", self.mirror().timeline.clock());
+        let log = &self.keys[4];
+        let words: [&[u8]; 8] =
+            [b"XREAD", b"BLOCK", READ_BLOCK_MS, b"COUNT", READ_COUNT, b"STREAMS", log, after.as_bytes()];
+        let reply = reader.command(&words, ANSWER_WITHIN).await?;
+        if reply == Reply::Nil {
+            return Ok(true);
+        }
+        let steps = reply::read_steps(&reply).ok_or_else(|| reader.senseless("a log"))?;
+        Ok(self.apply(steps))
+    }
+
+    fn apply(&self, steps: Vec<Step>) -> bool {
+        let mut mirror = self.mirror();
+        let mut messages = Vec::with_capacity(steps.len());
+        for step in steps {
+            let timeline = &mut mirror.timeline;
+            if step.clock() != Some(timeline.clock() + 1) {
+                return false;
+            }
+            timeline.apply(&step);
+            if let Step::KeyFrame { time_ms, .. } | Step::Submitted { time_ms, .. } = &step {
+                timeline.forget(&self.spec.rules, Micros::from_millis(*time_ms));
+            }
+            messages.extend(told_as(&step, timeline));
+        }
+        // Under the lock: a snapshot and the log must agree.
+        self.log.push(messages);
+        true
+    }
+
+    fn mirror(&self) -> MutexGuard<'_, Mirror> {
+        self.mirror.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The script's arguments; the time is the Redis's own, but for tests.
+fn arguments(spec: &StreamSpec, now: Option<Micros>, what: &str, known: u64, event: &str) -> [String; 11] {
+    let rules = spec.rules;
+    let mode = if rules.mode == Mode::OnlyOnce { "only-once" } else { "strictly-once" };
+    let overdue = if spec.overdue == Overdue::Publish { "publish" } else { "invalidate" };
+    [
+        now.map_or(String::new(), |now| now.get().to_string()),
+        what.to_owned(),
+        mode.to_owned(),
+        rules.duration_ms.to_string(),
+        rules.max_events.to_string(),
+        rules.snapshot_every_ms.to_string(),
+        KEY_FRAME_EVENTS_MAX.to_string(),
+        LOG_KEPT.to_owned(),
+        known.to_string(),
+        event.to_owned(),
+        overdue.to_owned(),
+    ]
+}
+
+/// All keys of a stream; one slot of a cluster holds them.
+fn keys(name: &str) -> [Vec<u8>; 5] {
+    ["head", "records", "incubating", "rearmed", "log"].map(|part| format!("tg:{{stream/{name}}}:{part}").into_bytes())
+}
+
+fn transition_script() -> &'static Lua {
+    static MADE: OnceLock<Lua> = OnceLock::new();
+    MADE.get_or_init(|| Lua::new(include_str!("shared/stream.lua")))
+}
+
+fn dump_script() -> &'static Lua {
+    static MADE: OnceLock<Lua> = OnceLock::new();
+    MADE.get_or_init(|| Lua::new(include_str!("shared/dump.lua")))
+}

@@ -1,0 +1,110 @@
+//! The script against the core's timeline, number for number, on a real Redis.
+//!
+//! `STEPS=100000 SEED=1` for a longer run.
+
+#[path = "../../../tidegate-store/tests/servers/mod.rs"]
+mod servers;
+
+use super::*;
+use servers::Server;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mixed = (self.0 ^ (self.0 >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ (mixed >> 29)) % n
+    }
+}
+
+#[tokio::test]
+async fn e4_c1_c2_the_script_equals_the_core() {
+    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (steps, seed) = (number("STEPS", 6_000), number("SEED", 1));
+    let server = Server::redis(&[]);
+    let redis = Redis::open(server.url().parse().unwrap()).await;
+    let mut random = Random(seed);
+    let mut done = 0;
+    while done < steps {
+        for mode in [Mode::OnlyOnce, Mode::StrictlyOnce] {
+            let mut spec = StreamSpec::new(&format!("s{done}-{mode:?}"), mode);
+            spec.rules.duration_ms = 1 + random.below(50);
+            spec.rules.snapshot_every_ms = 1 + random.below(100);
+            spec.rules.max_events = [3, 20, 10_000][usize::try_from(random.below(3)).unwrap()];
+            let submissions = 100 + random.below(1_000);
+            run(&redis, &spec, submissions, &mut random).await;
+            done += submissions;
+        }
+    }
+    println!("{done} submissions, the same outcomes and messages; seed {seed}");
+    let eternal = server.keys_without_expiry();
+    assert!(eternal.iter().all(|key| key.ends_with(":head") || key.ends_with(":log")), "A9: {eternal:?}");
+}
+
+/// The same calls to the script and to the core.
+async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Random) {
+    let (mut timeline, mut steps) = (Timeline::default(), Vec::new());
+    let mut now = Micros::from_millis(1_700_000_000_000 + random.below(1_000));
+    let texts = [2, 10, 200][usize::try_from(random.below(3)).unwrap()];
+    let mut what = "start";
+    for _ in 0..submissions {
+        let event = format!("t{}", random.below(texts));
+        let known = timeline.clock();
+        let arguments = arguments(spec, Some(now), what, known, &event);
+        let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
+        let reply = redis.eval(transition_script(), &keys(&spec.name), &arguments, ANSWER_WITHIN).await.unwrap();
+        let theirs = Transition::read(&reply).unwrap();
+        let mut witness = |step: &Step, _: &Timeline| steps.extend(step.clock().map(|_| step.clone()));
+        let ours = match what {
+            "start" => {
+                timeline.start(&spec.rules, spec.overdue, now, &mut witness);
+                None
+            }
+            "advance" => {
+                timeline.advance(&spec.rules, now, &mut witness);
+                None
+            }
+            _ => Some(timeline.submit(&spec.rules, &event, now, &mut witness)),
+        };
+        // When there is room is an estimate: the first that goes may have been re-armed since.
+        let same = match (&theirs.outcome, &ours) {
+            (Some(Outcome::Full { .. }), Some(Outcome::Full { .. })) => true,
+            (theirs, ours) => theirs == ours,
+        };
+        assert!(same, "{what} {event} at {now:?}: {theirs:?}, the core says {ours:?} ({spec:?})");
+        assert_eq!((theirs.clock, theirs.lost), (timeline.clock(), false));
+        now = now.saturating_add(Micros::from_millis([0, 0, 1, 5, 20, 150][usize::try_from(random.below(6)).unwrap()]));
+        what = if random.below(10) == 0 { "advance" } else { "submit" };
+    }
+    let log = redis.command(&[b"XRANGE", &keys(&spec.name)[4], b"-", b"+"], COPY_WITHIN).await.unwrap();
+    assert_eq!(reply::steps(&log).unwrap(), steps, "{spec:?}");
+    let [head, records, incubating, ..] = keys(&spec.name);
+    let dump = redis.eval(dump_script(), &[head, incubating, records], &[], COPY_WITHIN).await.unwrap();
+    let dump = Dump::read(&dump).unwrap();
+    assert!(dump.timeline.snapshot().eq(timeline.snapshot()), "C3: {spec:?}");
+}
+
+#[tokio::test]
+async fn t1_a_clock_set_back_goes_on_and_a_lost_state_is_told() {
+    let server = Server::redis(&[]);
+    let redis = Redis::open(server.url().parse().unwrap()).await;
+    let spec = StreamSpec::new("orders", Mode::OnlyOnce);
+    let call = async |now_s: u64, what: &str, known: u64| {
+        let arguments = arguments(&spec, Some(Micros::from_secs(now_s)), what, known, "taco");
+        let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
+        let reply = redis.eval(transition_script(), &keys("orders"), &arguments, ANSWER_WITHIN).await.unwrap();
+        Transition::read(&reply).unwrap()
+    };
+    assert_eq!(call(5_000, "submit", 0).await.outcome, Some(Outcome::Submitted { clock: 2 }));
+    // An hour back: the stream's time goes on, so that taco is published ten seconds later.
+    assert_eq!(call(1_400, "advance", 2).await.now_ms, 5_000_000);
+    assert_eq!(call(1_409, "advance", 2).await.now_ms, 5_009_000);
+    let conflict = Outcome::Conflict { next: Micros::from_secs(5_010) };
+    assert_eq!(call(1_409, "submit", 2).await.outcome, Some(conflict));
+    assert_eq!(call(1_410, "submit", 2).await.outcome, Some(Outcome::Submitted { clock: 5 }), "published, key frame");
+    server.command(&["FLUSHALL"]);
+    let lost = call(1_411, "advance", 5).await;
+    assert!(lost.lost && lost.clock > 1_000_000, "C1: {lost:?}");
+    assert!(!call(1_412, "advance", lost.clock).await.lost);
+}
