@@ -74,11 +74,11 @@ impl Connection {
         if outbox.sent.len() + outbox.unsent.len() >= WAITING_MAX {
             return Err(Lost::Unsent(format!("{WAITING_MAX} requests are waiting for its replies already")));
         }
+        // The first to come wakes the writer; the others go along.
+        let first = outbox.unsent.is_empty();
         let (waiter, pending) = oneshot::channel();
         write(&mut outbox.bytes);
         outbox.unsent.push_back(waiter);
-        // The first to come wakes the writer; the others go along.
-        let first = outbox.unsent.len() == 1;
         drop(outbox);
         if first {
             self.0.wake.notify_one();
@@ -90,6 +90,11 @@ impl Connection {
     pub(crate) fn close(&self, why: &str) {
         self.outbox().closed.get_or_insert_with(|| why.to_owned());
         self.0.wake.notify_one();
+    }
+
+    /// Ends it when its work is not run any more; callers that wait are told why.
+    pub(crate) fn end(&self, why: &str) {
+        self.fail_all(why);
     }
 
     /// How many replies have come.

@@ -18,6 +18,9 @@ pub struct Server {
     directory: tempfile::TempDir,
 }
 
+/// What sentinels call the master of these tests.
+pub const MASTER: &str = "main";
+
 /// How long a server may take to start.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -53,6 +56,22 @@ impl Server {
             std::fs::write(&file, config).unwrap();
             let mut command = Command::new("nutcracker");
             command.arg("-c").arg(file).arg("-s").arg(free_port().to_string());
+            command
+        })
+    }
+
+    /// A sentinel that watches the master on this port, as one of three of which two must agree.
+    pub fn sentinel(master: u16) -> Server {
+        start(|port, directory| {
+            let config = format!(
+                "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {master} 2\n\
+                 sentinel down-after-milliseconds {MASTER} 400\nsentinel failover-timeout {MASTER} 4000\n",
+                directory.display()
+            );
+            let file = directory.join("sentinel.conf");
+            std::fs::write(&file, config).unwrap();
+            let mut command = Command::new("redis-sentinel");
+            command.arg(file);
             command
         })
     }
@@ -130,7 +149,8 @@ fn start(command: impl Fn(u16, &std::path::Path) -> Command) -> Server {
         let log = std::fs::File::create(directory.path().join("log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; see scripts/test"));
-        let is_redis = !command.get_program().to_string_lossy().ends_with("nutcracker");
+        let program = command.get_program().to_string_lossy().into_owned();
+        let is_redis = !program.ends_with("nutcracker") && !program.ends_with("sentinel");
         let mut server = Server { child, port, is_redis, directory };
         if server.listens() {
             return server;
