@@ -9,7 +9,7 @@ use super::error::{Meaning, StoreError, Then};
 use super::resp::{Reply, command, parse};
 use super::url::{Kind, Url};
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -30,6 +30,8 @@ struct Shared {
     state: Mutex<State>,
     /// True while the server is connected and answers: what a caller looks at first.
     answers: AtomicBool,
+    /// How many microseconds the caller waited that found it silent.
+    waited_us: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -43,8 +45,15 @@ const CONNECT_TIME_MAX: Duration = Duration::from_millis(500);
 /// Pauses between attempts: the first, and the longest. Exact service is to be back within a second.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
-/// How often a silent server is asked whether it is back, and how long it may take to say so.
+/// A connection that lasts shorter is no reason to try again as soon: a replica that refuses writes, or a
+/// server that hangs up, would be called a hundred times a second.
+const LASTING: Duration = Duration::from_secs(1);
+/// How often a silent server is asked whether it is back.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
+/// How long it may take to say so in the end. At first it must be as fast as callers need it, or they would
+/// be sent to it only to wait in vain; then slower and slower, as the caller that found it silent may have had
+/// little time.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
 /// A command that any server and twemproxy answer, if they answer at all.
 const PROBE: [&[u8]; 2] = [b"GET", b"tg:probe"];
 
@@ -73,7 +82,7 @@ impl Link {
             Err(error) => (State::Down(error), None),
         };
         let answers = AtomicBool::new(work.is_some());
-        let shared = Arc::new(Shared { address, state: Mutex::new(state), answers });
+        let shared = Arc::new(Shared { address, state: Mutex::new(state), answers, waited_us: AtomicU64::new(0) });
         let keeper = tokio::spawn(keep(Arc::clone(&shared), login, work));
         Link { shared, keeper }
     }
@@ -101,14 +110,14 @@ impl Link {
         let connection = self.connection()?;
         let replies = connection.replies();
         let pending = connection.send(write).map_err(|lost| self.shared.lost(lost))?;
-        Ok(Sent { connection, pending, replies })
+        Ok(Sent { connection, pending, replies, at: Instant::now() })
     }
 
     /// Waits for a reply until the deadline; an error reply is an error.
     pub(crate) async fn receive(&self, sent: Sent, by: Instant) -> Result<Reply, StoreError> {
-        let Sent { connection, pending, replies } = sent;
+        let Sent { connection, pending, replies, at } = sent;
         let Ok(reply) = tokio::time::timeout_at(by, pending).await else {
-            return Err(self.too_late(&connection, replies));
+            return Err(self.too_late(&connection, replies, by.saturating_duration_since(at)));
         };
         let reply = reply.unwrap_or_else(|_| Err(Lost::Sent("the connection was dropped".to_owned())));
         match reply.map_err(|lost| self.shared.lost(lost))? {
@@ -123,9 +132,10 @@ impl Link {
         }
     }
 
-    /// A server that has said nothing at all since the command was sent is not asked any more.
-    fn too_late(&self, connection: &Connection, replies: u64) -> StoreError {
+    /// A server that has said nothing in time since the command was sent is not asked any more.
+    fn too_late(&self, connection: &Connection, replies: u64, waited: Duration) -> StoreError {
         if connection.replies() == replies {
+            self.shared.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Relaxed);
             self.shared.answers.store(false, Relaxed);
         }
         self.shared.lost(Lost::Sent("its reply did not come before the deadline".to_owned()))
@@ -172,6 +182,7 @@ pub(crate) struct Sent {
     pending: Pending,
     /// The connection's replies before it was sent.
     replies: u64,
+    at: Instant,
 }
 
 impl Drop for Link {
@@ -190,12 +201,15 @@ async fn keep(shared: Arc<Shared>, login: Login, mut work: Option<Work>) {
     let mut pause = PAUSE_MIN;
     loop {
         if let Some(work) = work.take() {
+            let since = Instant::now();
             let why = tokio::select! {
                 why = work => why,
                 never = probe_while_silent(&shared) => match never {},
             };
             shared.set(State::Down(shared.unreachable(&why)));
-            pause = PAUSE_MIN;
+            if since.elapsed() >= LASTING {
+                pause = PAUSE_MIN;
+            }
         }
         tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(PAUSE_MAX);
@@ -211,14 +225,21 @@ async fn keep(shared: Arc<Shared>, login: Login, mut work: Option<Work>) {
 
 /// Asks a server that went silent until it speaks again.
 async fn probe_while_silent(shared: &Shared) -> Infallible {
+    let mut slower = 1;
     loop {
         tokio::time::sleep(jittered(PROBE_EVERY)).await;
         let connection = match &*shared.state() {
             State::Up(connection) if !shared.answers.load(Relaxed) => connection.clone(),
-            _ => continue,
+            _ => {
+                slower = 1;
+                continue;
+            }
         };
         let Ok(pending) = connection.send(|bytes| bytes.extend(command(&PROBE))) else { continue };
-        if let Ok(Ok(Ok(_))) = tokio::time::timeout(PROBE_EVERY, pending).await {
+        let waited = Duration::from_micros(shared.waited_us.load(Relaxed)).max(Duration::from_millis(1));
+        let within = waited.saturating_mul(slower).min(PROBE_TIME_MAX.max(waited));
+        slower = slower.saturating_mul(2);
+        if let Ok(Ok(Ok(_))) = tokio::time::timeout(within, pending).await {
             shared.answers.store(true, Relaxed);
         }
     }
