@@ -10,7 +10,7 @@ use super::error::{Meaning, StoreError, Then};
 use super::resp::{Reply, command};
 use super::sentinel::Sentinels;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -42,6 +42,8 @@ struct Shared {
     attempts: watch::Sender<u64>,
     /// Where the server is now, by the last word of those who know.
     announced: watch::Sender<Option<String>>,
+    /// How many microseconds the caller waited that found it silent.
+    waited_us: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -53,8 +55,15 @@ enum State {
 /// Pauses between attempts: the first, and the longest. Exact service is to be back within a second.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
-/// How often a silent server is asked whether it is back, and how long it may take to say so.
+/// A connection that lasts shorter is no reason to try again as soon: a replica that refuses writes, or a
+/// server that hangs up, would be called a hundred times a second.
+const LASTING: Duration = Duration::from_secs(1);
+/// How often a silent server is asked whether it is back.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
+/// How long it may take to say so in the end. At first it must be as fast as callers need it, or they would
+/// be sent to it only to wait in vain; then slower and slower, as the caller that found it silent may have had
+/// little time.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl Link {
     /// Goes on trying in the background until it is connected.
@@ -64,6 +73,7 @@ impl Link {
             answers: AtomicBool::new(false),
             attempts: watch::Sender::new(0),
             announced: watch::Sender::new(None),
+            waited_us: AtomicU64::new(0),
         });
         let mut tasks = Vec::new();
         if let Way::Sentinels(sentinels) = way.clone() {
@@ -107,17 +117,14 @@ impl Link {
         let (connection, address) = self.connection()?;
         let replies = connection.replies();
         let pending = connection.send(write).map_err(|lost| self::lost(&address, lost))?;
-        Ok(Sent { connection, address, pending, replies })
+        Ok(Sent { connection, address, pending, replies, at: Instant::now() })
     }
 
     /// Waits for a reply until the deadline; an error reply is an error.
     pub(crate) async fn receive(&self, sent: Sent, by: Instant) -> Result<Reply, StoreError> {
-        let Sent { connection, address, pending, replies } = sent;
+        let Sent { connection, address, pending, replies, at } = sent;
         let Ok(reply) = tokio::time::timeout_at(by, pending).await else {
-            // A server that has said nothing at all since the command was sent is not asked any more.
-            if connection.replies() == replies {
-                self.shared.answers.store(false, Relaxed);
-            }
+            self.found_silent(&connection, replies, by.saturating_duration_since(at));
             return Err(lost(&address, Lost::Sent("its reply did not come before the deadline".to_owned())));
         };
         let reply = reply.unwrap_or_else(|_| Err(Lost::Sent("the connection was dropped".to_owned())));
@@ -130,6 +137,14 @@ impl Link {
                 Err(StoreError::Refused { address: address.to_string(), meaning, text })
             }
             reply => Ok(reply),
+        }
+    }
+
+    /// A server that has said nothing in time since the command was sent is not asked any more.
+    fn found_silent(&self, connection: &Connection, replies: u64, waited: Duration) {
+        if connection.replies() == replies {
+            self.shared.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Relaxed);
+            self.shared.answers.store(false, Relaxed);
         }
     }
 }
@@ -161,6 +176,7 @@ pub(crate) struct Sent {
     pending: Pending,
     /// The connection's replies before it was sent.
     replies: u64,
+    at: Instant,
 }
 
 impl Drop for Link {
@@ -188,6 +204,7 @@ async fn keep(shared: Arc<Shared>, way: Way, login: Login) {
         match connected {
             Err(error) => shared.set(State::Down(error)),
             Ok((connection, address, work)) => {
+                let since = Instant::now();
                 shared.set(State::Up(connection, address.as_str().into()));
                 let elsewhere = |there: &Option<String>| there.as_ref().is_some_and(|there| *there != address);
                 let why = tokio::select! {
@@ -200,7 +217,9 @@ async fn keep(shared: Arc<Shared>, way: Way, login: Login) {
                     connection.end(&why);
                 }
                 shared.set(State::Down(error));
-                pause = PAUSE_MIN;
+                if since.elapsed() >= LASTING {
+                    pause = PAUSE_MIN;
+                }
             }
         }
         let _ = tokio::time::timeout(jittered(pause), announced.changed()).await;
@@ -210,14 +229,21 @@ async fn keep(shared: Arc<Shared>, way: Way, login: Login) {
 
 /// Asks a server that went silent until it speaks again.
 async fn probe_while_silent(shared: &Shared) -> Infallible {
+    let mut slower = 1;
     loop {
         tokio::time::sleep(jittered(PROBE_EVERY)).await;
         let connection = match &*shared.state() {
             State::Up(connection, _) if !shared.answers.load(Relaxed) => connection.clone(),
-            _ => continue,
+            _ => {
+                slower = 1;
+                continue;
+            }
         };
         let Ok(pending) = connection.send(|bytes| bytes.extend(command(&PROBE))) else { continue };
-        if let Ok(Ok(Ok(_))) = tokio::time::timeout(PROBE_EVERY, pending).await {
+        let waited = Duration::from_micros(shared.waited_us.load(Relaxed)).max(Duration::from_millis(1));
+        let within = waited.saturating_mul(slower).min(PROBE_TIME_MAX.max(waited));
+        slower = slower.saturating_mul(2);
+        if let Ok(Ok(Ok(_))) = tokio::time::timeout(within, pending).await {
             shared.answers.store(true, Relaxed);
         }
     }
