@@ -21,7 +21,8 @@ fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let memory = runtime.block_on(submissions("in memory", None, 4, seconds));
     let folder = tempfile::tempdir_in(".").unwrap();
-    let durable = runtime.block_on(submissions("durable, group commit", Some(folder.path()), 256, seconds));
+    println!("the floor of one commit: {:.2} ms to write and sync 4 KiB", sync_ms(folder.path()));
+    let durable = runtime.block_on(submissions("durable, group commit", Some(folder.path()), 1_024, seconds));
     runtime.block_on(lateness(if quick { 2_000 } else { 5_000 }, seconds));
     let bytes = if quick { 0.0 } else { runtime.block_on(weight(1_000_000)) };
     #[cfg(feature = "redis")]
@@ -89,6 +90,18 @@ async fn drive(what: &str, tasks: u64, seconds: u64, stream: impl Fn(u64) -> Arc
     let rate = count.load(Relaxed) as f64 / start.elapsed().as_secs_f64();
     println!("{what}: {rate:.0} submissions/s by {tasks} tasks");
     rate
+}
+
+/// What the disk takes, on the average of twenty.
+fn sync_ms(folder: &std::path::Path) -> f64 {
+    use std::io::Write as _;
+    let mut file = std::fs::File::create(folder.join("floor")).unwrap();
+    let start = Instant::now();
+    for _ in 0..20 {
+        file.write_all(&[7; 4_096]).unwrap();
+        file.sync_data().unwrap();
+    }
+    start.elapsed().as_secs_f64() * 1e3 / 20.0
 }
 
 /// At a steady rate: how long after t + D the message is there for a subscriber in this process.
