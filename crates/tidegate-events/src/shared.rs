@@ -219,7 +219,7 @@ impl Shared {
             return Ok(false);
         }
         let (first, last) = (format!("{}-0", dump.frame_clock + 1), format!("{}-0", dump.clock));
-        let past = self.redis.command(&[b"XRANGE", log, first.as_bytes(), last.as_bytes()], COPY_WITHIN).await?;
+        let past = self.redis.command(log, &[b"XRANGE", log, first.as_bytes(), last.as_bytes()], COPY_WITHIN).await?;
         let steps = reply::steps(&past).ok_or_else(|| self.redis.senseless("a log"))?;
         let complete = steps.len() as u64 == dump.clock - dump.frame_clock;
         let before = if complete { dump.frame_clock } else { dump.clock };
@@ -236,7 +236,7 @@ impl Shared {
         let log = &self.keys[4];
         let words: [&[u8]; 8] =
             [b"XREAD", b"BLOCK", READ_BLOCK_MS, b"COUNT", READ_COUNT, b"STREAMS", log, after.as_bytes()];
-        let reply = reader.command(&words, ANSWER_WITHIN).await?;
+        let reply = reader.command(log, &words, ANSWER_WITHIN).await?;
         if reply == Reply::Nil {
             return Ok(true);
         }

@@ -12,10 +12,10 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
 /// Why a body ended before its end.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) enum BodyError {
     /// The client sent nonsense, went away or fell silent.
     Client(Option<hyper::Error>),
     /// The upstream did.
-    Upstream(Option<hyper::Error>),
+    Upstream(Option<io::Error>),
 }
 
 impl fmt::Display for BodyError {
@@ -46,8 +46,8 @@ pub(crate) struct ClientBody {
 }
 
 impl ClientBody {
-    pub(crate) fn new(incoming: Incoming, limit: Duration) -> ClientBody {
-        ClientBody { incoming, patience: Patience::new(limit) }
+    pub(crate) fn new(incoming: Incoming, patience: Patience) -> ClientBody {
+        ClientBody { incoming, patience }
     }
 }
 
@@ -96,22 +96,25 @@ impl Body for Reply {
     fn is_end_stream(&self) -> bool {
         match self {
             Reply::Own(text) => text.is_none(),
-            Reply::Forwarded(answer) => answer.incoming.is_end_stream(),
+            Reply::Forwarded(answer) => answer.held.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Reply::Own(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
-            Reply::Forwarded(answer) => answer.incoming.size_hint(),
+            Reply::Forwarded(answer) => {
+                let length = answer.held.as_ref().map_or(Some(0), |held| held.link.length());
+                length.map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
         }
     }
 }
 
 /// The upstream's body, with all that must be given back at its end.
 pub(crate) struct Answer {
-    incoming: Incoming,
     patience: Patience,
+    /// `None`: the body is over.
     held: Option<Held>,
 }
 
@@ -124,16 +127,16 @@ pub(crate) struct Held {
 }
 
 impl Answer {
-    pub(crate) fn new(incoming: Incoming, held: Held, limit: Duration) -> Answer {
-        Answer { incoming, patience: Patience::new(limit), held: Some(held) }
+    pub(crate) fn new(held: Held, patience: Patience) -> Answer {
+        let mut answer = Answer { patience, held: Some(held) };
+        answer.settle();
+        answer
     }
 
-    /// Gives everything back if the body is over. Called whenever it may be.
-    pub(crate) fn settle(&mut self, cx: &mut Context<'_>) {
-        if self.incoming.is_end_stream()
-            && let Some(Held { link, pool, slot, busy }) = self.held.take()
-        {
-            pool.put(link, cx);
+    /// Gives everything back if the body is over.
+    fn settle(&mut self) {
+        if let Some(Held { link, pool, slot, busy }) = self.held.take_if(|held| held.link.is_done()) {
+            pool.put(link);
             // In this order: who is woken by the slot finds the connection.
             drop(slot);
             drop(busy);
@@ -141,30 +144,13 @@ impl Answer {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = ready!(self.poll_incoming(cx));
-        if matches!(frame, Some(Ok(_))) {
-            self.settle(cx);
-        } else if let Some(Held { link, pool, .. }) = self.held.take() {
-            // The end, after trailers or without a length; or an error, which the pool sees.
-            pool.put(link, cx);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let mut polled = Pin::new(&mut self.incoming).poll_frame(cx);
-        if polled.is_pending()
-            && let Some(held) = &mut self.held
-        {
-            held.link.drive(cx);
-            polled = Pin::new(&mut self.incoming).poll_frame(cx);
-        }
-        match polled {
-            Poll::Ready(frame) => {
-                self.patience.heard();
-                Poll::Ready(frame.map(|frame| frame.map_err(|error| BodyError::Upstream(Some(error)))))
-            }
-            Poll::Pending => self.patience.poll_silence(cx).map(|()| Some(Err(BodyError::Upstream(None)))),
-        }
+        let Some(held) = &mut self.held else { return Poll::Ready(None) };
+        let frame = match held.link.poll_frame(cx) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => return self.patience.poll_silence(cx).map(|()| Some(Err(BodyError::Upstream(None)))),
+        };
+        self.patience.heard();
+        self.settle();
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| BodyError::Upstream(Some(error)))))
     }
 }

@@ -6,13 +6,15 @@
 use crate::body::{Answer, BodyError, ClientBody, Held, Reply};
 use crate::client::{Busy, Client};
 use crate::fields;
+use crate::incoming::Head;
 use crate::key::Origin;
-use crate::link::Link;
+use crate::link::{Link, Sent};
+use crate::patience::Patience;
 use crate::pool::Pool;
 use crate::queue::{Slot, Waiting};
 use crate::reply::{bad_request, refusal};
 use crate::settings::{Policy, WhenLimited};
-use crate::site::{Rules, Site};
+use crate::site::{Rules, Site, ticks};
 use crate::target::{self, Target};
 use crate::tunnel;
 use http::header::{CONNECTION, HOST, HeaderValue};
@@ -21,16 +23,14 @@ use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
-use std::error::Error as _;
-use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::Poll;
 use std::time::Duration;
 use tidegate::Micros;
 use tidegate_core::turnstile::{Closed, KeyHash, LineFull};
-use tokio::time::{sleep, timeout};
-use tracing::warn;
+use tokio::time::sleep;
+use tracing::{debug, warn};
 
 /// Answers one request.
 pub(crate) async fn exchange(client: Arc<Client>, request: Request<Incoming>) -> Response<Reply> {
@@ -139,12 +139,70 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl Exchange {
     async fn run(&self, parts: Parts, body: Incoming, busy: Busy) -> Outcome<Response<Reply>> {
-        let slot = match self.site.queue.pass(self.asked.key) {
+        let has_body = !body.is_end_stream();
+        let mut slot = match self.site.queue.pass(self.asked.key) {
             Ok(slot) => slot,
-            Err(closed) => self.line_up(closed, !body.is_end_stream()).await?,
+            // Boxed, like all that is seldom: what a request's future holds is copied for every request.
+            Err(closed) => Box::pin(self.line_up(closed, has_body)).await?,
         };
-        let (link, slot) = self.ready_to_send(slot, !body.is_end_stream()).await?;
-        self.forward(parts, body, Held { link, pool: self.pool(), slot, busy }).await
+        let (mut request, on_upgrade) = self.rewrite(parts, body);
+        let mut patience = self.patience(self.rules.policy.upstream_timeout);
+        loop {
+            let (mut link, good) = match self.take_link(slot) {
+                Ok(ready) => ready,
+                Err(slot) => Box::pin(self.ready_to_send(slot, has_body)).await?,
+            };
+            let now = self.site.clock.now();
+            match link.send(request, &mut patience).await {
+                Sent::Answered(answer) => {
+                    self.site.metrics.note_start(self.arrived, good.possible(), now);
+                    patience.heard();
+                    let held = Held { link, pool: self.pool(), slot: good, busy };
+                    return self.answer(*answer, on_upgrade, held, patience);
+                }
+                Sent::NotSent(unsent) => (request, slot) = (*unsent, good),
+                Sent::ClientBroke(error) => return Err(Box::new(client_broke(&error))),
+                Sent::UpstreamBroke(error) => return Err(Box::new(self.upstream_broke(&error))),
+                Sent::Silence => {
+                    self.site.metrics.note_upstream_error();
+                    let detail = "the upstream does not answer; try again later";
+                    return Err(Box::new(refusal(StatusCode::GATEWAY_TIMEOUT, "upstream_silent", detail)));
+                }
+            }
+        }
+    }
+
+    /// What almost every request finds: an idle connection, and a slot that it did not wait for.
+    fn take_link(&self, slot: Slot) -> Result<(Box<Link>, Slot), Slot> {
+        if slot.was_waited_for() || !slot.is_good(self.site.clock.now()) {
+            return Err(slot);
+        }
+        match self.worker_pool().take(self.site.pools.generation.load(Relaxed)) {
+            Some(link) => Ok((link, slot)),
+            None => Err(slot),
+        }
+    }
+
+    fn patience(&self, limit: Duration) -> Patience {
+        Patience::new(Arc::clone(&self.worker_pool().alarms), ticks(limit))
+    }
+
+    fn worker_pool(&self) -> &Arc<Pool> {
+        &self.site.pools.all[self.client.worker]
+    }
+
+    fn pool(&self) -> Arc<Pool> {
+        Arc::clone(self.worker_pool())
+    }
+
+    /// The request as the upstream gets it.
+    fn rewrite(&self, mut parts: Parts, body: Incoming) -> (Request<ClientBody>, Option<OnUpgrade>) {
+        let on_upgrade = self.asked.is_websocket.then(|| parts.extensions.remove::<OnUpgrade>()).flatten();
+        fields::to_upstream(&mut parts.headers, &self.client.hop, on_upgrade.is_some());
+        parts.version = Version::HTTP_11;
+        parts.extensions.clear();
+        let body = ClientBody::new(body, self.patience(self.site.settings.client_timeout));
+        (Request::from_parts(parts, body), on_upgrade)
     }
 
     /// No slot at once: waits, or is turned away.
@@ -217,14 +275,12 @@ impl Exchange {
                     return Err(response);
                 }
             };
-            if (is_new || slot.possible() > self.arrived) && self.client.has_left() {
+            if (is_new || slot.was_waited_for()) && self.client.has_left() {
                 slot.give_back();
                 self.pool().put_unused(link);
                 return Err(self.left());
             }
-            let now = self.site.clock.now();
-            if slot.is_good(now) {
-                self.site.metrics.note_start(self.arrived, slot.possible(), now);
+            if slot.is_good(self.site.clock.now()) {
                 return Ok((link, slot));
             }
             self.site.metrics.note_again();
@@ -233,14 +289,10 @@ impl Exchange {
         }
     }
 
-    fn pool(&self) -> Arc<Pool> {
-        Arc::clone(&self.site.pools.all[self.client.worker])
-    }
-
     /// An idle connection, or a new one; true: it is new.
     async fn connection(&self) -> Outcome<(Box<Link>, bool)> {
         let generation = self.site.pools.generation.load(Relaxed);
-        if let Some(link) = poll_fn(|cx| Poll::Ready(self.pool().take(generation, cx))).await {
+        if let Some(link) = self.worker_pool().take(generation) {
             return Ok((link, false));
         }
         match self.site.pools.connect(&self.rules.policy).await {
@@ -254,68 +306,50 @@ impl Exchange {
         }
     }
 
-    async fn forward(&self, mut parts: Parts, body: Incoming, mut held: Held) -> Outcome<Response<Reply>> {
-        let on_upgrade = self.asked.is_websocket.then(|| parts.extensions.remove::<OnUpgrade>()).flatten();
-        fields::to_upstream(&mut parts.headers, &self.client.hop, on_upgrade.is_some());
-        parts.version = Version::HTTP_11;
-        parts.extensions.clear();
-        let body = ClientBody::new(body, self.site.settings.client_timeout);
-        let limit = self.rules.policy.upstream_timeout;
-        let sent = timeout(limit, held.link.send(Request::from_parts(parts, body))).await;
-        let answer = match sent {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Err(Box::new(self.broken(&error))),
-            Err(_) => {
-                self.site.metrics.note_upstream_error();
-                let detail = "the upstream does not answer; try again later";
-                return Err(Box::new(refusal(StatusCode::GATEWAY_TIMEOUT, "upstream_silent", detail)));
-            }
-        };
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return self.switch(answer, on_upgrade, held);
-        }
-        let (mut parts, incoming) = answer.into_parts();
-        fields::to_client(&mut parts.headers);
-        parts.version = Version::HTTP_11;
-        let mut answer = Box::new(Answer::new(incoming, held, limit));
-        // Without a body all is over already.
-        poll_fn(|cx| Poll::Ready(answer.settle(cx))).await;
-        Ok(Response::from_parts(parts, Reply::Forwarded(answer)))
-    }
-
-    /// 101: from here on bytes go both ways, until one side ends.
-    fn switch(
+    /// The upstream's answer as the client gets it.
+    fn answer(
         &self,
-        mut answer: Response<Incoming>,
+        mut head: Head,
         on_upgrade: Option<OnUpgrade>,
         held: Held,
+        patience: Patience,
     ) -> Outcome<Response<Reply>> {
-        let Some(on_upgrade) = on_upgrade else {
-            self.site.metrics.note_upstream_error();
-            let detail = "the upstream switched protocols unasked";
-            return Err(Box::new(refusal(StatusCode::BAD_GATEWAY, "upstream_switched", detail)));
+        let reply = match (head.status, on_upgrade) {
+            (StatusCode::SWITCHING_PROTOCOLS, Some(on_upgrade)) => {
+                // From here on bytes go both ways, until one side ends.
+                self.client.switch_protocol();
+                tunnel::open(Arc::clone(&self.site), on_upgrade, held);
+                Reply::Own(None)
+            }
+            (StatusCode::SWITCHING_PROTOCOLS, None) => {
+                return Err(Box::new(self.upstream_broke(&io::Error::other("it switched protocols unasked"))));
+            }
+            _ => {
+                fields::to_client(&mut head.headers);
+                Reply::Forwarded(Box::new(Answer::new(held, patience)))
+            }
         };
-        self.client.switch_protocol();
-        tunnel::open(Arc::clone(&self.site), on_upgrade, held);
-        let headers = std::mem::take(answer.headers_mut());
-        let mut response = Response::new(Reply::Own(None));
-        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        *response.headers_mut() = headers;
+        let mut response = Response::new(reply);
+        *response.status_mut() = head.status;
+        *response.headers_mut() = head.headers;
         Ok(response)
     }
 
-    /// The request could not be sent to its end, or the answer did not begin.
-    fn broken(&self, error: &hyper::Error) -> Response<Reply> {
-        if let Some(BodyError::Client(_)) = error.source().and_then(|source| source.downcast_ref()) {
-            let mut response = bad_request("body", "the body is broken, or was not sent in time");
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            return response;
-        }
+    /// The answer did not begin, or cannot be read.
+    fn upstream_broke(&self, error: &io::Error) -> Response<Reply> {
         self.site.metrics.note_upstream_error();
         warn!("the upstream {:?} broke off: {error}", self.rules.policy.upstream);
         let detail = "the upstream broke off before it answered";
         refusal(StatusCode::BAD_GATEWAY, "upstream_broke_off", detail)
     }
+}
+
+/// The request could not be sent to its end.
+fn client_broke(error: &BodyError) -> Response<Reply> {
+    debug!("{error}");
+    let mut response = bad_request("body", "the body is broken, or was not sent in time");
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 fn stopping() -> Response<Reply> {

@@ -1,7 +1,8 @@
 //! Header fields that are for one hop only, and those that a proxy adds.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, Entry, FORWARDED, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use std::net::IpAddr;
 
@@ -43,7 +44,8 @@ pub(crate) fn wants_websocket(headers: &HeaderMap) -> bool {
 
 /// Makes a client's fields fit to be forwarded.
 pub(crate) fn to_upstream(headers: &mut HeaderMap, hop: &Hop, is_websocket: bool) {
-    let trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"));
+    let trailers =
+        headers.contains_key(TE) && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"));
     remove_hop_by_hop(headers);
     // `100 Continue` was, or will be, told by us.
     headers.remove(EXPECT);
@@ -69,7 +71,11 @@ pub(crate) fn to_client(headers: &mut HeaderMap) {
 
 /// Removes what speaks of one connection, and what the sender says does.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
+    let mut lines = headers.get_all(CONNECTION).iter();
+    let plain = |line: &HeaderValue| [&b"keep-alive"[..], b"close"].contains(&line.as_bytes());
+    // What almost every message says names no field.
+    let names_fields = lines.next().is_some_and(|line| !plain(line)) || lines.next().is_some();
+    if names_fields {
         let named: Vec<HeaderName> =
             tokens(headers, &CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
         // A length is framing, and a Host is where the request goes: neither is the sender's to take away.
@@ -77,8 +83,11 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
+    // Comparing names is cheaper than looking for each: most messages have none of them.
+    if headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        for name in &HOP_BY_HOP {
+            headers.remove(name);
+        }
     }
 }
 
@@ -90,18 +99,19 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
 
 /// Adds an element to a list, which stays on one line: some servers read only the first.
 fn append(headers: &mut HeaderMap, name: HeaderName, element: &HeaderValue) {
-    if !headers.contains_key(&name) {
-        headers.insert(name, element.clone());
-        return;
+    match headers.entry(name) {
+        Entry::Vacant(entry) => drop(entry.insert(element.clone())),
+        Entry::Occupied(mut entry) => {
+            let mut list = Vec::new();
+            for line in entry.iter() {
+                list.extend_from_slice(line.as_bytes());
+                list.extend_from_slice(b", ");
+            }
+            list.extend_from_slice(element.as_bytes());
+            // Joined lines are made of what lines are made of.
+            entry.insert(HeaderValue::from_bytes(&list).unwrap_or_else(|_| element.clone()));
+        }
     }
-    let mut list = Vec::new();
-    for line in headers.get_all(&name) {
-        list.extend_from_slice(line.as_bytes());
-        list.extend_from_slice(b", ");
-    }
-    list.extend_from_slice(element.as_bytes());
-    // Joined lines are made of what lines are made of.
-    headers.insert(name, HeaderValue::from_bytes(&list).unwrap_or_else(|_| element.clone()));
 }
 
 #[cfg(test)]

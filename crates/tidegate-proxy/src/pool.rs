@@ -6,18 +6,19 @@
 //! hold slots, and an idle one is closed when its place is needed.
 
 use crate::link::Link;
+use crate::patience::Alarms;
 use crate::settings::Policy;
 use crate::upstream::Upstream;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
 use tokio::time::timeout;
 
 /// One worker's idle connections.
 #[derive(Default)]
 pub(crate) struct Pool {
     idle: Mutex<Vec<Idle>>,
+    pub(crate) alarms: Arc<Alarms>,
     /// Counted up by the sweep, about once a second.
     tick: AtomicU64,
 }
@@ -41,19 +42,19 @@ pub(crate) struct Pools {
 const IDLE_TICKS_MAX: u64 = 4;
 
 impl Pool {
-    /// An idle connection that is still open.
-    pub(crate) fn take(&self, generation: u64, cx: &mut Context<'_>) -> Option<Box<Link>> {
+    /// An idle connection. Whether the upstream has closed it shows when it is used.
+    pub(crate) fn take(&self, generation: u64) -> Option<Box<Link>> {
         loop {
-            let mut idle = self.idle().pop()?;
-            if idle.link.generation == generation && idle.link.is_usable(cx) {
+            let idle = self.idle().pop()?;
+            if idle.link.generation == generation {
                 return Some(idle.link);
             }
         }
     }
 
     /// Keeps a connection for the next request, if it can take one.
-    pub(crate) fn put(&self, mut link: Box<Link>, cx: &mut Context<'_>) {
-        if link.is_usable(cx) {
+    pub(crate) fn put(&self, link: Box<Link>) {
+        if link.is_reusable() {
             self.put_unused(link);
         }
     }
@@ -66,10 +67,9 @@ impl Pool {
     /// Closes what is old, closed by the upstream, or leads elsewhere.
     pub(crate) fn sweep(&self, generation: u64) {
         let tick = self.tick.fetch_add(1, Relaxed) + 1;
-        let mut cx = Context::from_waker(Waker::noop());
         let mut idle = self.idle();
         let old = |idle: &mut Idle| {
-            let good = idle.link.generation == generation && idle.link.is_usable(&mut cx);
+            let good = idle.link.generation == generation && !idle.link.has_closed();
             !good || tick - idle.since > IDLE_TICKS_MAX
         };
         let closed: Vec<Idle> = idle.extract_if(.., old).collect();
@@ -99,7 +99,7 @@ impl Pools {
         let generation = self.generation.load(Relaxed);
         let connecting = async {
             let wire = policy.upstream.connect().await?;
-            Link::new(wire, generation, &self.open).await.map_err(io::Error::other)
+            io::Result::Ok(Link::new(wire, generation, &self.open))
         };
         let link = timeout(policy.connect_timeout, connecting).await??;
         Ok(Box::new(link))

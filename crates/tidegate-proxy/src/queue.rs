@@ -35,7 +35,7 @@ impl Queue {
     /// A slot at once, or why not.
     pub(crate) fn pass(self: &Arc<Self>, key: KeyHash) -> Result<Slot, Closed> {
         let permit = self.with(|turnstile, now| turnstile.pass(key, now))?;
-        Ok(Slot { queue: Arc::clone(self), permit: Some(permit) })
+        Ok(Slot { queue: Arc::clone(self), permit: Some(permit), waited: false })
     }
 
     /// A place in line.
@@ -92,12 +92,18 @@ impl Queue {
 pub(crate) struct Slot {
     queue: Arc<Queue>,
     permit: Option<Permit>,
+    waited: bool,
 }
 
 impl Slot {
     /// Since when it could be had.
     pub(crate) fn possible(&self) -> Micros {
         self.permit.as_ref().map_or(Micros::ZERO, Permit::possible)
+    }
+
+    /// Did its holder stand in line?
+    pub(crate) fn was_waited_for(&self) -> bool {
+        self.waited
     }
 
     /// Is its window still the current one at `now`?
@@ -149,7 +155,7 @@ impl Future for Waiting {
         match turnstile.claim(ticket) {
             Ok(permit) => {
                 drop(turnstile);
-                Poll::Ready(Slot { queue, permit: Some(permit) })
+                Poll::Ready(Slot { queue, permit: Some(permit), waited: true })
             }
             Err(ticket) => {
                 turnstile.set_call(&ticket, cx.waker().clone());

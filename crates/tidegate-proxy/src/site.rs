@@ -42,12 +42,16 @@ pub(crate) struct TickLimits {
     pub(crate) client: u64,
 }
 
+/// A time limit in ticks, rounded up.
+pub(crate) fn ticks(limit: Duration) -> u64 {
+    u64::try_from(limit.as_millis().div_ceil(TICK.as_millis())).unwrap_or(u64::MAX >> 1)
+}
+
 /// How often connections are looked at. A time limit may be overstayed by up to two of these.
 pub(crate) const TICK: Duration = Duration::from_millis(500);
 
 impl Site {
     pub(crate) fn new(policy: Policy, settings: Settings, clock: Arc<Clock>) -> Site {
-        let ticks = |limit: Duration| u64::try_from(limit.as_millis().div_ceil(TICK.as_millis())).unwrap_or(u64::MAX);
         Site {
             tick_limits: TickLimits {
                 head: ticks(settings.head_timeout),

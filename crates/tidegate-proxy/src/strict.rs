@@ -94,6 +94,8 @@ impl Strict {
                 State::Bad => break,
                 State::Body(_) | State::Chunk(_) => self.skip(bytes.len() - at),
                 State::Value if self.head.field == Field::Other => self.skip_value(&bytes[at..]),
+                State::RequestLine => self.skip_request_line(&bytes[at..]),
+                State::Name if !matches!(self.head.name[0], b'c' | b't') => self.skip_name(&bytes[at..]),
                 state => {
                     self.state = self.head.next(state, bytes[at]);
                     usize::from(self.state != State::Bad)
@@ -136,13 +138,43 @@ impl Strict {
         usize::try_from(skipped).unwrap_or(available)
     }
 
+    /// The request line up to its end, of which the last bytes are kept.
+    fn skip_request_line(&mut self, bytes: &[u8]) -> usize {
+        let plain = bytes.iter().position(|byte| *byte < b' ').unwrap_or(bytes.len());
+        for byte in &bytes[plain.saturating_sub(self.head.version.len())..plain] {
+            self.head.request_line(*byte);
+        }
+        self.line_goes_on(bytes.get(plain), State::RequestLineCr, plain)
+    }
+
+    /// The name of a field that says nothing of framing, up to its colon.
+    fn skip_name(&mut self, bytes: &[u8]) -> usize {
+        let plain = bytes.iter().position(|byte| *byte == b':' || !byte.is_ascii_graphic()).unwrap_or(bytes.len());
+        match bytes.get(plain) {
+            None => plain,
+            Some(b':') => {
+                (self.head.field, self.state) = (Field::Other, State::Value);
+                plain + 1
+            }
+            Some(_) => {
+                self.state = State::Bad;
+                plain
+            }
+        }
+    }
+
     /// The value of a field that says nothing of framing, up to its end or the end of what is here.
     fn skip_value(&mut self, bytes: &[u8]) -> usize {
         let plain = bytes.iter().position(|byte| *byte < b' ' && *byte != b'\t').unwrap_or(bytes.len());
-        match bytes.get(plain) {
+        self.line_goes_on(bytes.get(plain), State::ValueCr, plain)
+    }
+
+    /// After `plain` bytes: nothing more is here, the line ends, or something is wrong.
+    fn line_goes_on(&mut self, next: Option<&u8>, after_cr: State, plain: usize) -> usize {
+        match next {
             None => plain,
             Some(b'\r') => {
-                self.state = State::ValueCr;
+                self.state = after_cr;
                 plain + 1
             }
             Some(_) => {
@@ -163,8 +195,6 @@ impl Head {
                 *self = Head::default();
                 self.request_line(byte)
             }
-            (State::RequestLine, b'\r') => State::RequestLineCr,
-            (State::RequestLine, b' '..) => self.request_line(byte),
             (State::RequestLineCr, b'\n') | (State::ValueCr, b'\n') => State::LineStart,
             (State::LineStart, b'\r') => State::HeadEndCr,
             // A blank here would go on with the line before; some servers take it so, and some do not.

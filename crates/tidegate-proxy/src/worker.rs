@@ -82,6 +82,7 @@ impl Worker {
             }
             !cut
         });
+        self.site.pools.all[self.number].alarms.tick();
         if round.is_multiple_of(2) {
             self.site.pools.all[self.number].sweep(self.site.pools.generation.load(Relaxed));
         }

@@ -77,7 +77,8 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
         now = now.saturating_add(Micros::from_millis([0, 0, 1, 5, 20, 150][usize::try_from(random.below(6)).unwrap()]));
         what = if random.below(10) == 0 { "advance" } else { "submit" };
     }
-    let log = redis.command(&[b"XRANGE", &keys(&spec.name)[4], b"-", b"+"], COPY_WITHIN).await.unwrap();
+    let log =
+        redis.command(&keys(&spec.name)[4], &[b"XRANGE", &keys(&spec.name)[4], b"-", b"+"], COPY_WITHIN).await.unwrap();
     assert_eq!(reply::steps(&log).unwrap(), steps, "{spec:?}");
     let [head, records, incubating, ..] = keys(&spec.name);
     let dump = redis.eval(dump_script(), &[head, incubating, records], &[], COPY_WITHIN).await.unwrap();

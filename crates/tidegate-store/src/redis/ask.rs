@@ -1,10 +1,9 @@
 //! Asking Redis for a decision: the arguments of its scripts and what they return.
 
-use super::link::Sent;
 use super::names::keys;
 use super::resp::{Reply, Writer};
 use super::script::{Purpose, Script, pause_script, place, plain_token_bucket, script};
-use super::{Meaning, Redis, StoreError};
+use super::{Redis, StoreError};
 use crate::table::PartAnswer;
 use tidegate_core::all_or_nothing::{Intent, Reason, Ruling};
 use tidegate_core::{Algorithm, Decision, Limit, Micros, Rate, Rules, Verdict};
@@ -87,7 +86,7 @@ impl Redis {
         });
         match reply.await? {
             Reply::Nil => Ok(None),
-            reply => plain_answer(&reply, limit).map(Some).ok_or_else(|| self.link.garbled("not a decision")),
+            reply => plain_answer(&reply, limit).map(Some).ok_or_else(|| self.garbled("not a decision")),
         }
     }
 
@@ -106,7 +105,7 @@ impl Redis {
             args.part(if asked.explain { b"1" } else { b"0" });
             questions.iter().for_each(|question| subject(args, question));
         });
-        answers(&reply.await?, questions).ok_or_else(|| self.link.garbled("not a decision"))
+        answers(&reply.await?, questions).ok_or_else(|| self.garbled("not a decision"))
     }
 
     /// The script for these questions, its keys, and how many each question has.
@@ -124,44 +123,6 @@ impl Redis {
         let keys: Vec<_> = questions.iter().flat_map(|question| keys(question, self.is_sharded())).collect();
         let width = keys.len() / questions.len().max(1);
         Ok((script, keys, width as u64))
-    }
-
-    /// Runs a script: by its name, and whole if the server does not know it.
-    pub(super) async fn run(
-        &self,
-        by: Instant,
-        script: &Script,
-        keys: &[Vec<u8>],
-        count: usize,
-        write: impl Fn(&mut Writer<'_>),
-    ) -> Result<Reply, StoreError> {
-        let sent = self.send_script(b"EVALSHA", script.sha.as_bytes(), keys, count, &write)?;
-        match self.link.receive(sent, by).await {
-            Err(StoreError::Refused { meaning: Meaning::NoScript, .. }) => {
-                let sent = self.send_script(b"EVAL", script.source.as_bytes(), keys, count, &write)?;
-                self.link.receive(sent, by).await
-            }
-            answered => answered,
-        }
-    }
-
-    fn send_script(
-        &self,
-        verb: &[u8],
-        what: &[u8],
-        keys: &[Vec<u8>],
-        count: usize,
-        write: &impl Fn(&mut Writer<'_>),
-    ) -> Result<Sent, StoreError> {
-        self.link.send(|bytes| {
-            let mut writer = Writer(bytes);
-            writer.start(3 + keys.len() + count);
-            writer.part(verb);
-            writer.part(what);
-            writer.number(keys.len() as u64);
-            keys.iter().for_each(|key| writer.part(key));
-            write(&mut writer);
-        })
     }
 }
 

@@ -21,7 +21,8 @@ struct Shared {
     outbox: Mutex<Outbox>,
     /// Something is in the outbox, or the connection is to be closed.
     wake: Notify,
-    /// Replies so far: while it stands still, the server is silent.
+    /// Replies so far that somebody still waited for: while it stands still, the server is silent or
+    /// too slow.
     replies: AtomicU64,
 }
 
@@ -48,8 +49,12 @@ pub(crate) enum Lost {
 /// A reply that is under way.
 pub(crate) type Pending = oneshot::Receiver<Result<Reply, Lost>>;
 
-/// Most commands that wait for a reply. Past it the store is too slow to be asked more.
+/// Most commands that wait for a reply, and most bytes of them that are not sent. Past these the store is
+/// too slow to be asked more.
 const WAITING_MAX: usize = 100_000;
+const UNSENT_BYTES_MAX: usize = 16 << 20;
+/// Room for replies that is kept while there are none.
+const KEPT_BYTES_MAX: usize = 1 << 20;
 /// A server that has commands and says nothing for two of these in a row is taken for gone.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -74,11 +79,14 @@ impl Connection {
         if outbox.sent.len() + outbox.unsent.len() >= WAITING_MAX {
             return Err(Lost::Unsent(format!("{WAITING_MAX} requests are waiting for its replies already")));
         }
+        if outbox.bytes.len() >= UNSENT_BYTES_MAX {
+            return Err(Lost::Unsent(format!("{UNSENT_BYTES_MAX} bytes of requests are waiting to be sent already")));
+        }
+        // The first to come wakes the writer; the others go along.
+        let first = outbox.unsent.is_empty();
         let (waiter, pending) = oneshot::channel();
         write(&mut outbox.bytes);
         outbox.unsent.push_back(waiter);
-        // The first to come wakes the writer; the others go along.
-        let first = outbox.unsent.len() == 1;
         drop(outbox);
         if first {
             self.0.wake.notify_one();
@@ -92,7 +100,12 @@ impl Connection {
         self.0.wake.notify_one();
     }
 
-    /// How many replies have come.
+    /// Ends it when its work is not run any more; callers that wait are told why.
+    pub(crate) fn end(&self, why: &str) {
+        self.fail_all(why);
+    }
+
+    /// How many replies have come in time for whoever waited.
     pub(crate) fn replies(&self) -> u64 {
         self.0.replies.load(Relaxed)
     }
@@ -122,14 +135,14 @@ impl Connection {
                 if let Some(why) = &outbox.closed {
                     return why.clone();
                 }
-                bytes.clear();
                 std::mem::swap(&mut bytes, &mut outbox.bytes);
                 outbox.sent.append(&mut outbox.unsent);
             }
             if let Err(error) = to.write_all(&bytes).await {
                 return format!("writing failed: {error}");
             }
-            bytes.shrink_to(1 << 20);
+            bytes.clear();
+            bytes.shrink_to(KEPT_BYTES_MAX);
         }
     }
 
@@ -160,12 +173,16 @@ impl Connection {
             replies.push(reply);
         }
         bytes.drain(..used);
-        self.0.replies.fetch_add(replies.len() as u64, Relaxed);
+        if bytes.is_empty() {
+            bytes.shrink_to(KEPT_BYTES_MAX);
+        }
         let mut outbox = self.outbox();
         for reply in replies {
             let waiter = outbox.sent.pop_front().ok_or("a reply that nobody asked for")?;
-            // A caller may have given up meanwhile.
-            let _ = waiter.send(Ok(reply));
+            // A caller may have given up meanwhile; a server that is always too late is as bad as a silent one.
+            if waiter.send(Ok(reply)).is_ok() {
+                self.0.replies.fetch_add(1, Relaxed);
+            }
         }
         Ok(())
     }

@@ -36,17 +36,17 @@ impl Redis {
         self.run(Instant::now() + within, &lua.0, keys, arguments.len(), write).await
     }
 
-    /// Sends one command.
+    /// Sends one command to where a key is.
     ///
     /// # Errors
     /// When the server cannot be reached, does not answer, or refuses.
-    pub async fn command(&self, parts: &[&[u8]], within: Duration) -> Result<Reply, StoreError> {
-        self.link.call(parts, Instant::now() + within).await
+    pub async fn command(&self, key: &[u8], parts: &[&[u8]], within: Duration) -> Result<Reply, StoreError> {
+        self.call(key, parts, Instant::now() + within).await
     }
 
     /// An answer that makes no sense.
     #[must_use]
     pub fn senseless(&self, why: &str) -> StoreError {
-        self.link.garbled(why)
+        self.garbled(why)
     }
 }

@@ -1,19 +1,19 @@
 //! The way to one server: connects, says who we are, connects again when the connection is lost, and stops
 //! asking a server that is silent until it speaks again (the breaker).
 //!
-//! Invariants: a caller never waits for a connection, and never past its deadline; without a server that
-//! answers it is told at once.
+//! Invariants: a caller never waits for a connection unless it says so, and never past its deadline; without a
+//! server that answers it is told at once.
 
 use super::connection::{Connection, Lost, Pending};
+use super::dial::{Login, PROBE, dial, unreachable};
 use super::error::{Meaning, StoreError, Then};
-use super::resp::{Reply, command, parse};
-use super::url::{Kind, Url};
+use super::resp::{Reply, command};
+use super::sentinel::Sentinels;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -21,61 +21,75 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Link {
     shared: Arc<Shared>,
-    keeper: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// How a server is found.
+#[derive(Clone)]
+pub(crate) enum Way {
+    /// It is at this address.
+    Address(String),
+    /// Sentinels say where it is.
+    Sentinels(Sentinels),
 }
 
 #[derive(Debug)]
 struct Shared {
-    address: String,
     state: Mutex<State>,
     /// True while the server is connected and answers: what a caller looks at first.
     answers: AtomicBool,
+    /// Attempts to connect that have come to an end.
+    attempts: watch::Sender<u64>,
+    /// Where the server is now, by the last word of those who know.
+    announced: watch::Sender<Option<String>>,
+    /// How many microseconds the caller waited that found it silent.
+    waited_us: AtomicU64,
 }
 
 #[derive(Debug)]
 enum State {
-    Up(Connection),
+    Up(Connection, Arc<str>),
     Down(StoreError),
 }
 
-/// How long connecting and the first words may take.
-const CONNECT_TIME_MAX: Duration = Duration::from_millis(500);
 /// Pauses between attempts: the first, and the longest. Exact service is to be back within a second.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
-/// How often a silent server is asked whether it is back, and how long it may take to say so.
+/// A connection that lasts shorter is no reason to try again as soon: a replica that refuses writes, or a
+/// server that hangs up, would be called a hundred times a second.
+const LASTING: Duration = Duration::from_secs(1);
+/// How often a silent server is asked whether it is back.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
-/// A command that any server and twemproxy answer, if they answer at all.
-const PROBE: [&[u8]; 2] = [b"GET", b"tg:probe"];
-
-/// Who we are at the server.
-#[derive(Clone)]
-pub(crate) struct Login {
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<String>,
-    /// Not asked for when it is 0, which is what a new connection has.
-    pub(crate) database: u32,
-}
-
-impl Login {
-    pub(crate) fn of(url: &Url) -> Login {
-        let database = if url.kind == Kind::Twemproxy { 0 } else { url.database };
-        Login { user: url.user.clone(), password: url.password.clone(), database }
-    }
-}
+/// How long it may take to say so in the end. At first it must be as fast as callers need it, or they would
+/// be sent to it only to wait in vain; then slower and slower, as the caller that found it silent may have had
+/// little time.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl Link {
-    /// Tries once to connect, and goes on trying in the background whatever came of it.
-    pub(crate) async fn open(address: String, login: Login) -> Link {
-        let first = connect(&address, &login).await;
-        let (state, work) = match first {
-            Ok((connection, work)) => (State::Up(connection), Some(work)),
-            Err(error) => (State::Down(error), None),
-        };
-        let answers = AtomicBool::new(work.is_some());
-        let shared = Arc::new(Shared { address, state: Mutex::new(state), answers });
-        let keeper = tokio::spawn(keep(Arc::clone(&shared), login, work));
-        Link { shared, keeper }
+    /// Goes on trying in the background until it is connected.
+    pub(crate) fn start(way: Way, login: Login) -> Link {
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::Down(unreachable(&way.label(), "it is being connected".to_owned()))),
+            answers: AtomicBool::new(false),
+            attempts: watch::Sender::new(0),
+            announced: watch::Sender::new(None),
+            waited_us: AtomicU64::new(0),
+        });
+        let mut tasks = Vec::new();
+        if let Way::Sentinels(sentinels) = way.clone() {
+            let shared = Arc::clone(&shared);
+            let tell = move |address| drop(shared.announced.send_replace(Some(address)));
+            tasks.push(tokio::spawn(async move { sentinels.follow(tell).await }));
+        }
+        tasks.push(tokio::spawn(keep(Arc::clone(&shared), way, login)));
+        Link { shared, tasks }
+    }
+
+    /// The same, and waits for the first attempt, whatever comes of it.
+    pub(crate) async fn open(way: Way, login: Login) -> Link {
+        let link = Link::start(way, login);
+        let _ = link.shared.attempts.subscribe().wait_for(|attempts| *attempts > 0).await;
+        link
     }
 
     /// False: do not ask, the answer is an error.
@@ -88,58 +102,50 @@ impl Link {
         self.connection().err()
     }
 
-    fn connection(&self) -> Result<Connection, StoreError> {
+    fn connection(&self) -> Result<(Connection, Arc<str>), StoreError> {
         match &*self.shared.state() {
-            State::Up(_) if !self.answers() => Err(self.shared.unreachable("it is silent, and is asked now and then")),
-            State::Up(connection) => Ok(connection.clone()),
+            State::Up(_, address) if !self.answers() => {
+                Err(unreachable(address, "it is silent, and is asked now and then".to_owned()))
+            }
+            State::Up(connection, address) => Ok((connection.clone(), Arc::clone(address))),
             State::Down(error) => Err(error.clone()),
         }
     }
 
     /// Sends a command, and returns what its reply will come through.
     pub(crate) fn send(&self, write: impl FnOnce(&mut Vec<u8>)) -> Result<Sent, StoreError> {
-        let connection = self.connection()?;
+        let (connection, address) = self.connection()?;
         let replies = connection.replies();
-        let pending = connection.send(write).map_err(|lost| self.shared.lost(lost))?;
-        Ok(Sent { connection, pending, replies })
+        let pending = connection.send(write).map_err(|lost| self::lost(&address, lost))?;
+        Ok(Sent { connection, address, pending, replies, at: Instant::now() })
     }
 
     /// Waits for a reply until the deadline; an error reply is an error.
     pub(crate) async fn receive(&self, sent: Sent, by: Instant) -> Result<Reply, StoreError> {
-        let Sent { connection, pending, replies } = sent;
+        let Sent { connection, address, pending, replies, at } = sent;
         let Ok(reply) = tokio::time::timeout_at(by, pending).await else {
-            return Err(self.too_late(&connection, replies));
+            self.found_silent(&connection, replies, by.saturating_duration_since(at));
+            return Err(lost(&address, Lost::Sent("its reply did not come before the deadline".to_owned())));
         };
         let reply = reply.unwrap_or_else(|_| Err(Lost::Sent("the connection was dropped".to_owned())));
-        match reply.map_err(|lost| self.shared.lost(lost))? {
+        match reply.map_err(|lost| self::lost(&address, lost))? {
             Reply::Error(text) => {
                 let (meaning, then) = Meaning::of(&text);
                 if then == Then::Reconnect {
                     connection.close(&text);
                 }
-                Err(StoreError::Refused { address: self.shared.address.clone(), meaning, text })
+                Err(StoreError::Refused { address: address.to_string(), meaning, text })
             }
             reply => Ok(reply),
         }
     }
 
-    /// A server that has said nothing at all since the command was sent is not asked any more.
-    fn too_late(&self, connection: &Connection, replies: u64) -> StoreError {
+    /// A server that has said nothing in time since the command was sent is not asked any more.
+    fn found_silent(&self, connection: &Connection, replies: u64, waited: Duration) {
         if connection.replies() == replies {
+            self.shared.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Relaxed);
             self.shared.answers.store(false, Relaxed);
         }
-        self.shared.lost(Lost::Sent("its reply did not come before the deadline".to_owned()))
-    }
-
-    /// Sends a command and waits for its reply.
-    pub(crate) async fn call(&self, parts: &[&[u8]], by: Instant) -> Result<Reply, StoreError> {
-        let sent = self.send(|bytes| bytes.extend(command(parts)))?;
-        self.receive(sent, by).await
-    }
-
-    /// The reply makes no sense.
-    pub(crate) fn garbled(&self, why: &str) -> StoreError {
-        StoreError::Garbled { address: self.shared.address.clone(), why: why.to_owned() }
     }
 }
 
@@ -149,35 +155,34 @@ impl Shared {
     }
 
     fn set(&self, state: State) {
-        self.answers.store(matches!(state, State::Up(_)), Relaxed);
+        self.answers.store(matches!(state, State::Up(..)), Relaxed);
         *self.state() = state;
+        self.attempts.send_modify(|attempts| *attempts += 1);
     }
+}
 
-    fn unreachable(&self, why: &str) -> StoreError {
-        StoreError::Unreachable { address: self.address.clone(), why: why.to_owned() }
-    }
-
-    fn lost(&self, lost: Lost) -> StoreError {
-        let address = self.address.clone();
-        match lost {
-            Lost::Unsent(why) => StoreError::Unreachable { address, why },
-            Lost::Sent(why) => StoreError::Ambiguous { address, why },
-        }
+fn lost(address: &str, lost: Lost) -> StoreError {
+    let address = address.to_owned();
+    match lost {
+        Lost::Unsent(why) => StoreError::Unreachable { address, why },
+        Lost::Sent(why) => StoreError::Ambiguous { address, why },
     }
 }
 
 /// A command that is under way.
 pub(crate) struct Sent {
     connection: Connection,
+    address: Arc<str>,
     pending: Pending,
     /// The connection's replies before it was sent.
     replies: u64,
+    at: Instant,
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.keeper.abort();
-        if let State::Up(connection) = &*self.shared.state() {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        if let State::Up(connection, _) = &*self.shared.state() {
             connection.close("the store was closed");
         }
     }
@@ -185,108 +190,86 @@ impl Drop for Link {
 
 type Work = std::pin::Pin<Box<dyn Future<Output = String> + Send>>;
 
-/// Runs the connection, and makes a new one whenever it ends.
-async fn keep(shared: Arc<Shared>, login: Login, mut work: Option<Work>) {
+/// Makes a connection and runs it, and makes a new one whenever it ends.
+async fn keep(shared: Arc<Shared>, way: Way, login: Login) {
+    let mut announced = shared.announced.subscribe();
     let mut pause = PAUSE_MIN;
     loop {
-        if let Some(work) = work.take() {
-            let why = tokio::select! {
-                why = work => why,
-                never = probe_while_silent(&shared) => match never {},
-            };
-            shared.set(State::Down(shared.unreachable(&why)));
-            pause = PAUSE_MIN;
-        }
-        tokio::time::sleep(jittered(pause)).await;
-        pause = (pause * 2).min(PAUSE_MAX);
-        match connect(&shared.address, &login).await {
-            Ok((connection, new)) => {
-                shared.set(State::Up(connection));
-                work = Some(new);
-            }
+        announced.mark_unchanged();
+        let connected = tokio::select! {
+            connected = way.connect(&login) => connected,
+            // What is being tried is out of date.
+            Ok(()) = announced.changed() => continue,
+        };
+        match connected {
             Err(error) => shared.set(State::Down(error)),
+            Ok((connection, address, work)) => {
+                let since = Instant::now();
+                shared.set(State::Up(connection, address.as_str().into()));
+                let elsewhere = |there: &Option<String>| there.as_ref().is_some_and(|there| *there != address);
+                let why = tokio::select! {
+                    why = work => why,
+                    never = probe_while_silent(&shared) => match never {},
+                    Ok(_) = announced.wait_for(elsewhere) => "another server is the master now".to_owned(),
+                };
+                let error = unreachable(&address, why.clone());
+                if let State::Up(connection, _) = &*shared.state() {
+                    connection.end(&why);
+                }
+                shared.set(State::Down(error));
+                if since.elapsed() >= LASTING {
+                    pause = PAUSE_MIN;
+                }
+            }
         }
+        let _ = tokio::time::timeout(jittered(pause), announced.changed()).await;
+        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
 /// Asks a server that went silent until it speaks again.
 async fn probe_while_silent(shared: &Shared) -> Infallible {
+    let mut slower = 1;
     loop {
         tokio::time::sleep(jittered(PROBE_EVERY)).await;
         let connection = match &*shared.state() {
-            State::Up(connection) if !shared.answers.load(Relaxed) => connection.clone(),
-            _ => continue,
+            State::Up(connection, _) if !shared.answers.load(Relaxed) => connection.clone(),
+            _ => {
+                slower = 1;
+                continue;
+            }
         };
         let Ok(pending) = connection.send(|bytes| bytes.extend(command(&PROBE))) else { continue };
-        if let Ok(Ok(Ok(_))) = tokio::time::timeout(PROBE_EVERY, pending).await {
+        let waited = Duration::from_micros(shared.waited_us.load(Relaxed)).max(Duration::from_millis(1));
+        let within = waited.saturating_mul(slower).min(PROBE_TIME_MAX.max(waited));
+        slower = slower.saturating_mul(2);
+        if let Ok(Ok(Ok(_))) = tokio::time::timeout(within, pending).await {
             shared.answers.store(true, Relaxed);
         }
     }
 }
 
 /// Between a half and the whole, so that many processes do not come back all at once.
-fn jittered(pause: Duration) -> Duration {
+pub(crate) fn jittered(pause: Duration) -> Duration {
     use std::hash::{BuildHasher as _, RandomState};
     let random = RandomState::new().hash_one(0_u8) % 512;
     pause / 2 + pause * u32::try_from(random).unwrap_or(0) / 1024
 }
 
-async fn connect(address: &str, login: &Login) -> Result<(Connection, Work), StoreError> {
-    let unreachable = |why: String| StoreError::Unreachable { address: address.to_owned(), why };
-    let greeted = async {
-        let mut stream = TcpStream::connect(address).await.map_err(|error| unreachable(error.to_string()))?;
-        stream.set_nodelay(true).map_err(|error| unreachable(error.to_string()))?;
-        let ahead = greet(&mut stream, address, login).await?;
-        let (connection, work) = Connection::over(stream, ahead);
-        Ok((connection, Box::pin(work) as Work))
-    };
-    let timeout = || unreachable(format!("no connection within {CONNECT_TIME_MAX:?}"));
-    tokio::time::timeout(CONNECT_TIME_MAX, greeted).await.unwrap_or_else(|_| Err(timeout()))
-}
+impl Way {
+    async fn connect(&self, login: &Login) -> Result<(Connection, String, Work), StoreError> {
+        let (stream, address) = match self {
+            Way::Address(address) => (dial(address, login).await?, address.clone()),
+            Way::Sentinels(sentinels) => sentinels.master(login).await?,
+        };
+        let (connection, work) = Connection::over(stream, Vec::new());
+        Ok((connection, address, Box::pin(work) as Work))
+    }
 
-/// Says who we are and which database we want; returns bytes that were read too many, which are none.
-async fn greet<S>(stream: &mut S, address: &str, login: &Login) -> Result<Vec<u8>, StoreError>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let unreachable =
-        |error: std::io::Error| StoreError::Unreachable { address: address.to_owned(), why: error.to_string() };
-    let words = greeting(login);
-    stream.write_all(&words.concat()).await.map_err(unreachable)?;
-    let (mut bytes, mut answered) = (Vec::new(), 0);
-    while answered < words.len() {
-        let garbled = |why: String| StoreError::Garbled { address: address.to_owned(), why };
-        match parse(&bytes).map_err(|error| garbled(error.to_string()))? {
-            Some((Reply::Error(text), _)) => {
-                let (meaning, _) = Meaning::of(&text);
-                return Err(StoreError::Refused { address: address.to_owned(), meaning, text });
-            }
-            Some((_, len)) => {
-                bytes.drain(..len);
-                answered += 1;
-            }
-            None if stream.read_buf(&mut bytes).await.map_err(unreachable)? == 0 => {
-                return Err(unreachable(std::io::ErrorKind::UnexpectedEof.into()));
-            }
-            None => {}
+    fn label(&self) -> String {
+        match self {
+            Way::Address(address) => address.clone(),
+            Way::Sentinels(sentinels) => sentinels.addresses.join(","),
         }
     }
-    Ok(bytes)
-}
-
-fn greeting(login: &Login) -> Vec<Vec<u8>> {
-    let mut words = Vec::new();
-    if let Some(password) = &login.password {
-        let password = password.as_bytes();
-        words.push(match &login.user {
-            Some(user) => command(&[b"AUTH", user.as_bytes(), password]),
-            None => command(&[b"AUTH", password]),
-        });
-    }
-    if login.database != 0 {
-        words.push(command(&[b"SELECT", login.database.to_string().as_bytes()]));
-    }
-    // A stopped server takes connections, and one that wants a password or is loading takes them, too.
-    words.push(command(&PROBE));
-    words
 }

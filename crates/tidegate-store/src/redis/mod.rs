@@ -6,13 +6,16 @@
 
 mod ask;
 mod connection;
+mod dial;
 mod error;
 mod foreign;
 mod link;
 mod names;
 mod operate;
 mod resp;
+mod route;
 mod script;
+mod sentinel;
 mod sharded;
 mod url;
 
@@ -21,21 +24,20 @@ pub use error::{Meaning, StoreError};
 pub use foreign::{Lua, Reply};
 pub use url::{Kind, Url, UrlError};
 
-use link::{Link, Login};
+use route::Route;
 
 /// A Redis that is kept connected until this is dropped. Needs a running tokio runtime.
 #[derive(Debug)]
 pub struct Redis {
     url: Url,
-    link: Link,
+    route: Route,
 }
 
 impl Redis {
     /// Connects, or goes on trying in the background: see [`Redis::down`].
     pub async fn open(url: Url) -> Redis {
-        let address = url.addresses.first().cloned().unwrap_or_default();
-        let link = Link::open(address, Login::of(&url)).await;
-        Redis { url, link }
+        let route = Route::open(&url).await;
+        Redis { url, route }
     }
 
     /// Where it is.
@@ -47,18 +49,22 @@ impl Redis {
     /// False: do not ask it now, the answer would be an error. Costs next to nothing.
     #[must_use]
     pub fn answers(&self) -> bool {
-        self.link.answers()
+        self.route.answers()
     }
 
     /// Why it is not connected, if it is not.
     #[must_use]
     pub fn down(&self) -> Option<StoreError> {
-        self.link.down()
+        self.route.down()
     }
 
-    /// True when keys of one request may live on different servers: scripts then get one key each,
-    /// and tracked keys cannot be listed.
+    /// True when keys of one request may live on different servers: scripts then get one key each.
     fn is_sharded(&self) -> bool {
         self.url.kind == Kind::Twemproxy
+    }
+
+    /// The reply makes no sense.
+    fn garbled(&self, why: &str) -> StoreError {
+        StoreError::Garbled { address: self.url.to_string(), why: why.to_owned() }
     }
 }

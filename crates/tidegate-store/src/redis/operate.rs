@@ -3,7 +3,7 @@
 
 use super::ask::{int, list, micros, now_argument, subject, subject_len};
 use super::names::{self, GROUPS};
-use super::resp::{Reply, command};
+use super::resp::Reply;
 use super::script::{Purpose, later_names, script};
 use super::{Layout, Question, Redis, StoreError};
 use crate::table::{Listing, Which};
@@ -47,7 +47,7 @@ impl Redis {
         });
         let reply = reply.await?;
         let counted = |reply: &[Reply]| Some((micros(reply.first()?)?, int(reply.get(1)?)? == 1));
-        list(&reply).and_then(counted).ok_or_else(|| self.link.garbled("not an answer"))
+        list(&reply).and_then(counted).ok_or_else(|| self.garbled("not an answer"))
     }
 
     /// Has a key of buckets reached a limit? Blocks it then. Returns the server's time with the answer.
@@ -79,7 +79,7 @@ impl Redis {
             args.part(if if_blocked == IfBlocked::Tell { b"tell" } else { b"anew" });
             subject(args, question);
         });
-        list(&reply.await?).and_then(analysis).ok_or_else(|| self.link.garbled("not an answer"))
+        list(&reply.await?).and_then(analysis).ok_or_else(|| self.garbled("not an answer"))
     }
 
     /// Blocks a key for `span` from now, and says until when.
@@ -101,7 +101,7 @@ impl Redis {
         });
         let reply = reply.await?;
         let times = |reply: &[Reply]| Some((micros(reply.first()?)?, micros(reply.get(1)?)?));
-        let (at, until) = list(&reply).and_then(times).ok_or_else(|| self.link.garbled("not a time"))?;
+        let (at, until) = list(&reply).and_then(times).ok_or_else(|| self.garbled("not a time"))?;
         if self.is_sharded() {
             self.note_block(patience(), question, at, until).await?;
         }
@@ -122,7 +122,7 @@ impl Redis {
         });
         let reply = reply.await?;
         let was = |reply: &[Reply]| Some((micros(reply.first()?)?, int(reply.get(1)?)? == 1));
-        let (at, was) = list(&reply).and_then(was).ok_or_else(|| self.link.garbled("not an answer"))?;
+        let (at, was) = list(&reply).and_then(was).ok_or_else(|| self.garbled("not an answer"))?;
         Ok(was || noted.is_some_and(|until| until > at))
     }
 
@@ -234,8 +234,8 @@ impl Redis {
         loop {
             let words: [&[u8]; 6] =
                 [b"SCAN", &cursor.to_string().into_bytes(), b"MATCH", &pattern, b"COUNT", SCAN_COUNT];
-            let reply = self.link.call(&words, patience()).await?;
-            let (next, found) = scanned(reply).ok_or_else(|| self.link.garbled("not a page of keys"))?;
+            let reply = self.call(b"", &words, patience()).await?;
+            let (next, found) = scanned(reply).ok_or_else(|| self.garbled("not a page of keys"))?;
             let identifiers =
                 found.into_iter().filter_map(|key| Some(key.strip_prefix(&start[..])?.strip_suffix(b"|")?.to_vec()));
             keys.extend(identifiers);
@@ -249,10 +249,10 @@ impl Redis {
     }
 
     fn names_after_time(&self, reply: Reply) -> Result<Vec<Vec<u8>>, StoreError> {
-        let Reply::List(found) = reply else { return Err(self.link.garbled("not a list")) };
+        let Reply::List(found) = reply else { return Err(self.garbled("not a list")) };
         let name = |reply| match reply {
             Reply::Text(name) => Ok(name),
-            _ => Err(self.link.garbled("not a name")),
+            _ => Err(self.garbled("not a name")),
         };
         found.into_iter().skip(1).map(name).collect()
     }
@@ -263,9 +263,10 @@ impl Redis {
     /// When the server does not answer.
     pub async fn set_disabled(&self, limiter: &str, layout: Layout<'_>, disabled: bool) -> Result<(), StoreError> {
         let flag = names::disabled(limiter, layout);
+        let flag = flag.as_bytes();
         match disabled {
-            true => self.link.call(&[b"SET", flag.as_bytes(), b"1"], patience()).await?,
-            false => self.link.call(&[b"DEL", flag.as_bytes()], patience()).await?,
+            true => self.call(flag, &[b"SET", flag, b"1"], patience()).await?,
+            false => self.call(flag, &[b"DEL", flag], patience()).await?,
         };
         Ok(())
     }
@@ -275,7 +276,7 @@ impl Redis {
         if self.is_sharded() {
             return None;
         }
-        let told = self.link.call(&[b"CONFIG", b"GET", b"maxmemory-policy"], patience()).await.ok()?;
+        let told = self.call(b"", &[b"CONFIG", b"GET", b"maxmemory-policy"], patience()).await.ok()?;
         let [_, Reply::Text(policy)] = list(&told)? else { return None };
         (policy != b"noeviction").then(|| String::from_utf8_lossy(policy).into_owned())
     }
@@ -285,14 +286,12 @@ impl Redis {
     /// # Errors
     /// When the server does not answer.
     pub async fn disabled(&self, limiters: &[(&str, Layout<'_>)]) -> Result<Vec<bool>, StoreError> {
-        let flags = limiters.iter().map(|(limiter, layout)| names::disabled(limiter, *layout));
-        let sent = flags.map(|flag| self.link.send(|bytes| bytes.extend(command(&[b"GET", flag.as_bytes()]))));
-        let sent: Vec<_> = sent.collect::<Result<_, _>>()?;
-        let mut disabled = Vec::with_capacity(sent.len());
-        for sent in sent {
-            disabled.push(self.link.receive(sent, patience()).await? != Reply::Nil);
-        }
-        Ok(disabled)
+        let is_set = async |(limiter, layout): &(&str, Layout<'_>)| {
+            let flag = names::disabled(limiter, *layout);
+            let reply = self.call(flag.as_bytes(), &[b"GET", flag.as_bytes()], patience()).await?;
+            Ok(reply != Reply::Nil)
+        };
+        futures_util::future::try_join_all(limiters.iter().map(is_set)).await
     }
 }
 

@@ -21,7 +21,7 @@ impl Redis {
         let questions = [*question];
         let (noted, (at, mut answers)) =
             try_join(self.noted_block(asked.by, question), self.decide_at_length(&questions, asked)).await?;
-        let [answer] = answers.as_mut_slice() else { return Err(self.link.garbled("not one decision")) };
+        let [answer] = answers.as_mut_slice() else { return Err(self.garbled("not one decision")) };
         let charged = answer.ruling.is_allowed() && asked.intent == Intent::Hit && asked.cost > 0;
         match noted {
             Some(until) if until > at => {
@@ -64,14 +64,15 @@ impl Redis {
     /// Until when the list of Pause's layout says that a key is blocked; the native layout has that in the key.
     async fn noted_block(&self, by: Instant, question: &Question<'_>) -> Result<Option<Micros>, StoreError> {
         let Layout::Pause { scope } = question.layout else { return Ok(None) };
-        let reply = self.link.call(&[b"ZSCORE", names::blocks(scope).as_bytes(), question.key], by).await?;
+        let list = names::blocks(scope);
+        let reply = self.call(list.as_bytes(), &[b"ZSCORE", list.as_bytes(), question.key], by).await?;
         self.until(&reply)
     }
 
     fn until(&self, reply: &Reply) -> Result<Option<Micros>, StoreError> {
         let Reply::Text(score) = reply else { return Ok(None) };
         let seconds = std::str::from_utf8(score).ok().and_then(|score| score.parse::<f64>().ok());
-        let seconds = seconds.ok_or_else(|| self.link.garbled("not a score"))?;
+        let seconds = seconds.ok_or_else(|| self.garbled("not a score"))?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float's cast saturates")]
         Ok(Some(Micros::from_secs(seconds as u64)))
     }
@@ -102,7 +103,7 @@ impl Redis {
                     [b"ZREMRANGEBYSCORE", list, b"-inf", now.as_bytes()],
                     [b"ZADD", list, until.as_bytes(), question.key],
                 );
-                try_join(self.link.call(&purge, by), self.link.call(&add, by)).await?;
+                try_join(self.call(list, &purge, by), self.call(list, &add, by)).await?;
             }
         }
         Ok(())
@@ -115,7 +116,7 @@ impl Redis {
             Layout::Pause { scope } => names::blocks(scope),
         };
         let score = self.noted_block(patience(), question).await?;
-        self.link.call(&[b"ZREM", list.as_bytes(), question.key], patience()).await?;
+        self.call(list.as_bytes(), &[b"ZREM", list.as_bytes(), question.key], patience()).await?;
         Ok(score)
     }
 
@@ -124,7 +125,7 @@ impl Redis {
         let Layout::Pause { scope } = question.layout else { return Ok(()) };
         let (key, less) = (names::history(scope, question.key), format!("-{cost}"));
         let block = whole_seconds(question.rules.grid().block(at));
-        self.link.call(&[b"ZINCRBY", &key, less.as_bytes(), block.as_bytes()], by).await?;
+        self.call(&key, &[b"ZINCRBY", &key, less.as_bytes(), block.as_bytes()], by).await?;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! `[store] url` in words and in parts.
 //!
-//! Invariant: the password is never part of what [`Url`] prints.
+//! Invariant: no password is ever part of what [`Url`] prints, nor of an error.
 
 use std::fmt;
 
@@ -17,6 +17,10 @@ pub struct Url {
     pub password: Option<String>,
     /// The database number.
     pub database: u32,
+    /// What the sentinels call the master; empty for other kinds.
+    pub master: String,
+    /// Who we are at the sentinels, if they want to know: user and password.
+    pub sentinel: (Option<String>, Option<String>),
 }
 
 /// Kinds of installations.
@@ -25,6 +29,8 @@ pub struct Url {
 pub enum Kind {
     /// One server: `redis://`.
     Standalone,
+    /// A master that sentinels know: `redis-sentinel://`.
+    Sentinel,
     /// Shards behind a proxy: `twemproxy://`. No key of one script may live on another's shard.
     Twemproxy,
 }
@@ -41,14 +47,39 @@ impl fmt::Display for UrlError {
     }
 }
 
-const EXAMPLE: &str = "write it as redis://[user:password@]host:6379/0 or twemproxy://host:22121";
+const EXAMPLE: &str = "write it as redis://[user:password@]host:6379/0, \
+                       redis-sentinel://host:26379,host:26379/MASTER or twemproxy://host:22121";
+
+/// Most addresses: any of them leads to all the others.
+const ADDRESSES_MAX: usize = 64;
 
 impl Url {
     /// The server that a machine has if it has one: `redis://127.0.0.1:6379`.
     #[must_use]
     pub fn local() -> Url {
-        let addresses = vec!["127.0.0.1:6379".to_owned()];
-        Url { kind: Kind::Standalone, addresses, user: None, password: None, database: 0 }
+        Url::new(Kind::Standalone, vec!["127.0.0.1:6379".to_owned()])
+    }
+
+    fn new(kind: Kind, addresses: Vec<String>) -> Url {
+        let (user, password, master, sentinel) = (None, None, String::new(), (None, None));
+        Url { kind, addresses, user, password, database: 0, master, sentinel }
+    }
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Standalone, Kind::Sentinel, Kind::Twemproxy];
+
+    /// How it is written, and its usual port.
+    const fn scheme(self) -> (&'static str, u16) {
+        match self {
+            Kind::Standalone => ("redis", 6379),
+            Kind::Sentinel => ("redis-sentinel", 26_379),
+            Kind::Twemproxy => ("twemproxy", 22_121),
+        }
+    }
+
+    const fn has_several_addresses(self) -> bool {
+        matches!(self, Kind::Sentinel)
     }
 }
 
@@ -56,29 +87,73 @@ impl std::str::FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Url, UrlError> {
-        let fail = |what: &str| Err(UrlError(format!("{what}; {EXAMPLE}")));
-        let Some((scheme, rest)) = text.split_once("://") else { return fail("the URL has no scheme") };
-        let (kind, port) = match scheme {
-            "redis" => (Kind::Standalone, 6379),
-            "twemproxy" => (Kind::Twemproxy, 22_121),
-            _ => return fail(&format!("the scheme \"{}\" is not known", scheme.escape_debug())),
-        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| fail("the URL has no scheme"))?;
+        let kind = Kind::ALL.into_iter().find(|kind| kind.scheme().0 == scheme);
+        let kind = kind.ok_or_else(|| fail(&format!("the scheme \"{}\" is not known", scheme.escape_debug())))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // A password may hold a slash only as %2F.
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (who, host) = authority.rsplit_once('@').map_or((None, authority), |(who, host)| (Some(who), host));
-        let (user, password) = credentials(who)?;
-        let address = address(host, port)
-            .ok_or_else(|| UrlError(format!("\"{}\" is not host:port; {EXAMPLE}", host.escape_debug())))?;
-        let database = match path {
-            "" => 0,
-            number => number.parse().map_err(|_| {
-                UrlError(format!("the database \"{}\" is not a number; {EXAMPLE}", number.escape_debug()))
-            })?,
-        };
-        if kind == Kind::Twemproxy && database != 0 {
-            return fail("twemproxy has no database numbers");
-        }
-        Ok(Url { kind, addresses: vec![address], user, password, database })
+        let (who, hosts) = authority.rsplit_once('@').map_or((None, authority), |(who, hosts)| (Some(who), hosts));
+        let mut url = Url::new(kind, addresses(kind, hosts)?);
+        (url.user, url.password) = credentials(who)?;
+        (url.master, url.database) = path_of(kind, path)?;
+        url.sentinel = sentinel_of(kind, query)?;
+        Ok(url)
     }
+}
+
+fn fail(what: &str) -> UrlError {
+    UrlError(format!("{what}; {EXAMPLE}"))
+}
+
+fn addresses(kind: Kind, hosts: &str) -> Result<Vec<String>, UrlError> {
+    let one = |host: &str| {
+        let refused = || fail(&format!("\"{}\" is not host:port", host.escape_debug()));
+        address(host, kind.scheme().1).ok_or_else(refused)
+    };
+    if !kind.has_several_addresses() {
+        return Ok(vec![one(hosts)?]);
+    }
+    match hosts.split(',').count() {
+        count if count > ADDRESSES_MAX => Err(fail(&format!("{count} addresses are more than {ADDRESSES_MAX}"))),
+        _ => hosts.split(',').map(one).collect(),
+    }
+}
+
+/// What follows the addresses: the master's name and the database.
+fn path_of(kind: Kind, path: &str) -> Result<(String, u32), UrlError> {
+    let (name, number) = match kind {
+        Kind::Sentinel => path.split_once('/').unwrap_or((path, "")),
+        _ => ("", path),
+    };
+    if kind == Kind::Sentinel && (name.is_empty() || name.contains(char::is_whitespace)) {
+        return Err(fail(&format!("\"{}\" is not the name of a master", name.escape_debug())));
+    }
+    let refused = || fail(&format!("the database \"{}\" is not a number", number.escape_debug()));
+    let database = if number.is_empty() { 0 } else { number.parse().map_err(|_| refused())? };
+    match kind {
+        Kind::Twemproxy if database != 0 => Err(fail("twemproxy has no database numbers")),
+        _ => Ok((name.to_owned(), database)),
+    }
+}
+
+/// `?sentinel_user=U&sentinel_password=P`.
+fn sentinel_of(kind: Kind, query: &str) -> Result<(Option<String>, Option<String>), UrlError> {
+    let mut who = (None, None);
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match name {
+            "sentinel_user" if kind == Kind::Sentinel => who.0 = Some(decoded(value)?),
+            "sentinel_password" if kind == Kind::Sentinel => who.1 = Some(decoded(value)?),
+            _ => {
+                let name = name.escape_debug();
+                return Err(fail(&format!(
+                    "\"{name}\" is not known; only sentinel_user and sentinel_password may follow, after redis-sentinel://"
+                )));
+            }
+        }
+    }
+    Ok(who)
 }
 
 /// `user:password`, `:password` or `user`, percent-encoded.
@@ -95,7 +170,7 @@ fn address(host: &str, port: u16) -> Option<String> {
         _ => (host, port),
     };
     let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-    let is_name = |name: &str| !name.is_empty() && !name.contains([':', '[', ']', ' ', '@', '?', '#']);
+    let is_name = |name: &str| !name.is_empty() && !name.contains([':', '[', ']', ' ', '@', '?', '#', ',']);
     (bare.is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok()) || is_name(name))
         .then(|| format!("{name}:{number}"))
 }
@@ -121,11 +196,10 @@ fn decoded(text: &str) -> Result<String, UrlError> {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.kind {
-            Kind::Standalone => "redis",
-            Kind::Twemproxy => "twemproxy",
-        };
-        write!(f, "{scheme}://{}", self.addresses.join(","))?;
+        write!(f, "{}://{}", self.kind.scheme().0, self.addresses.join(","))?;
+        if self.kind == Kind::Sentinel {
+            write!(f, "/{}", self.master)?;
+        }
         if self.database != 0 { write!(f, "/{}", self.database) } else { Ok(()) }
     }
 }
@@ -141,20 +215,29 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(text: &str, address: &str, user: Option<&str>, password: Option<&str>, database: u32) {
+    fn check(text: &str, addresses: &str, user: Option<&str>, password: Option<&str>, path: &str) {
         let url: Url = text.parse().unwrap();
-        assert_eq!(url.addresses, [address]);
-        assert_eq!((url.user.as_deref(), url.password.as_deref(), url.database), (user, password, database));
+        assert_eq!(url.addresses.join(","), addresses);
+        assert_eq!((url.user.as_deref(), url.password.as_deref()), (user, password));
+        assert_eq!(format!("{}/{}", url.master, url.database), path);
     }
 
     #[test]
     fn parts() {
-        check("redis://127.0.0.1", "127.0.0.1:6379", None, None, 0);
-        check("redis://cache:7000/1", "cache:7000", None, None, 1);
-        check("redis://:s%40crt%2F@cache", "cache:6379", None, Some("s@crt/"), 0);
-        check("redis://me:p:w@[::1]:7/2", "[::1]:7", Some("me"), Some("p:w"), 2);
-        check("redis://[::1]", "[::1]:6379", None, None, 0);
-        check("twemproxy://10.0.0.1:22121", "10.0.0.1:22121", None, None, 0);
+        check("redis://127.0.0.1", "127.0.0.1:6379", None, None, "/0");
+        check("redis://cache:7000/1", "cache:7000", None, None, "/1");
+        check("redis://:s%40crt%2F@cache", "cache:6379", None, Some("s@crt/"), "/0");
+        check("redis://me:p:w@[::1]:7/2", "[::1]:7", Some("me"), Some("p:w"), "/2");
+        check("redis://[::1]", "[::1]:6379", None, None, "/0");
+        check("twemproxy://10.0.0.1:22121", "10.0.0.1:22121", None, None, "/0");
+        check("redis-sentinel://u:p@a,b:7/main", "a:26379,b:7", Some("u"), Some("p"), "main/0");
+        check("redis-sentinel://a/main/3?sentinel_password=x", "a:26379", None, None, "main/3");
+    }
+
+    #[test]
+    fn sentinels_have_passwords_of_their_own() {
+        let url: Url = "redis-sentinel://a/main?sentinel_user=me&sentinel_password=s%26t".parse().unwrap();
+        assert_eq!(url.sentinel, (Some("me".to_owned()), Some("s&t".to_owned())));
     }
 
     #[test]
@@ -167,12 +250,20 @@ mod tests {
             ("redis://x:99999", "is not host:port"),
             ("redis://x/first", "\"first\" is not a number"),
             ("redis://:%zz@x", "percent-encoded"),
+            ("redis://x,y", "\"x,y\" is not host:port"),
+            ("redis://x?sentinel_password=hush", "\"sentinel_password\" is not known"),
+            ("redis-sentinel://x", "\"\" is not the name of a master"),
             ("twemproxy://x:1/1", "no database numbers"),
         ] {
             let error = text.parse::<Url>().unwrap_err().to_string();
-            assert!(error.contains(part), "{text}: {error}");
+            assert!(error.contains(part) && !error.contains("hush"), "{text}: {error}");
         }
-        let url: Url = "redis://me:secret@x/3".parse().unwrap();
-        assert_eq!(format!("{url} {url:?}"), "redis://x:6379/3 redis://x:6379/3");
+        for (text, shown) in [
+            ("redis://me:secret@x/3", "redis://x:6379/3"),
+            ("redis-sentinel://:secret@x,y/main?sentinel_password=secret", "redis-sentinel://x:26379,y:26379/main"),
+        ] {
+            let url: Url = text.parse().unwrap();
+            assert_eq!(format!("{url} {url:?}"), format!("{shown} {shown}"));
+        }
     }
 }

@@ -4,9 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "not every test uses all of it")]
 
+use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,13 @@ pub struct Server {
     child: Child,
     pub port: u16,
     pub is_redis: bool,
+    /// Its program and arguments, to start it again.
+    words: Vec<OsString>,
     directory: tempfile::TempDir,
 }
+
+/// What sentinels call the master of these tests.
+pub const MASTER: &str = "main";
 
 /// How long a server may take to start.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
@@ -57,8 +63,43 @@ impl Server {
         })
     }
 
+    /// A sentinel that watches the master on this port, as one of three of which two must agree.
+    pub fn sentinel(master: u16) -> Server {
+        start(|port, directory| {
+            let config = format!(
+                "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {master} 2\n\
+                 sentinel down-after-milliseconds {MASTER} 400\nsentinel failover-timeout {MASTER} 4000\n",
+                directory.display()
+            );
+            let file = directory.join("sentinel.conf");
+            std::fs::write(&file, config).unwrap();
+            let mut command = Command::new("redis-sentinel");
+            command.arg(file);
+            command
+        })
+    }
+
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Its working directory.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Ends it at once, as a crash would.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again on its port and in its directory, with these arguments added.
+    pub fn start_again(&mut self, arguments: &[&str]) {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).args(arguments);
+        self.child = spawn(&mut command, self.directory.path());
+        assert!(self.listens(), "it did not come up on its port again");
     }
 
     pub fn pid(&self) -> u32 {
@@ -104,8 +145,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
@@ -122,21 +162,27 @@ pub fn free_port() -> u16 {
 }
 
 /// Starts a server on a free port; again on another if somebody took it in between.
-fn start(command: impl Fn(u16, &std::path::Path) -> Command) -> Server {
+fn start(command: impl Fn(u16, &Path) -> Command) -> Server {
     for _ in 0..5 {
         let port = free_port();
         let directory = tempfile::tempdir().unwrap();
         let mut command = command(port, directory.path());
-        let log = std::fs::File::create(directory.path().join("log")).unwrap();
-        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; see scripts/test"));
-        let is_redis = !command.get_program().to_string_lossy().ends_with("nutcracker");
-        let mut server = Server { child, port, is_redis, directory };
+        let child = spawn(&mut command, directory.path());
+        let program = command.get_program().to_string_lossy().into_owned();
+        let is_redis = !program.ends_with("nutcracker") && !program.ends_with("sentinel");
+        let words = std::iter::once(command.get_program()).chain(command.get_args()).map(Into::into).collect();
+        let mut server = Server { child, port, is_redis, words, directory };
         if server.listens() {
             return server;
         }
     }
     panic!("no server came up on five free ports");
+}
+
+fn spawn(command: &mut Command, directory: &Path) -> Child {
+    let log = std::fs::File::options().create(true).append(true).open(directory.join("log")).unwrap();
+    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; see scripts/test"))
 }
 
 impl Server {

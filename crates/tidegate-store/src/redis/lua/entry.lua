@@ -8,6 +8,9 @@ local HEADER, HEADER_BYTES = '<c1dd', 17
 local WORDS, WORDS_BYTES = '<dddd', 32
 local LOG, LOG_BYTES = '<dddddddddd', 80
 local BLOCK, BLOCK_BYTES = '<dI4', 12
+-- A key stays at least this long, though it may equal a fresh one before: a key that comes and goes many times a
+-- second would be entered into the index of names each time.
+local KEEP_MS = 10000
 
 local function log_of(key, l, id)
   return {
@@ -179,11 +182,11 @@ local function save(e)
   local header = struct.pack(HEADER, e.tag, e.until_at, e.listed)
   if e.tag == 'G' then
     save_log(e, header)
-    redis.call('PEXPIRE', e.key, string.format('%.0f', ms))
+    redis.call('PEXPIRE', e.key, string.format('%.0f', max(ms, KEEP_MS)))
     return
   end
   local bytes = text_of(e, header)
-  if bytes ~= e.bytes then redis.call('SET', e.key, bytes, 'PX', string.format('%.0f', ms)) end
+  if bytes ~= e.bytes then redis.call('SET', e.key, bytes, 'PX', string.format('%.0f', max(ms, KEEP_MS))) end
 end
 
 local function forget(e)

@@ -43,5 +43,5 @@ if KEYS[2] and now + ms * 1000 > listed then
   if redis.call('PTTL', KEYS[2]) < more then redis.call('PEXPIRE', KEYS[2], more) end
 end
 local written = struct.pack('<c1dddddd', 'T', until_at, listed, period, now + wait, wait * per_us - after, per_us)
-redis.call('SET', KEYS[1], written, 'PX', ms)
+redis.call('SET', KEYS[1], written, 'PX', math.max(ms, 10000)) -- entry.lua's KEEP_MS
 return { now, verdict, math.floor((full - after) / interval), wait }

@@ -1,0 +1,362 @@
+//! An answer on its way from the upstream: its head, and how its body is framed.
+//!
+//! Pure: bytes in a buffer become words. What can be read in two ways is an error, and the client gets 502.
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::{Method, StatusCode};
+use hyper::body::Frame;
+use std::io;
+use std::mem::MaybeUninit;
+
+/// The head of an answer.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) framing: Framing,
+    pub(crate) keeps_alive: bool,
+}
+
+/// What is left of a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Framing {
+    Done,
+    Length(u64),
+    Chunks(Chunks),
+    UntilClose,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Chunks {
+    Size,
+    Data(u64),
+    DataEnd,
+    Trailers,
+}
+
+/// Largest head, and largest trailer.
+const HEAD_MAX: usize = 64 << 10;
+const FIELDS_MAX: usize = 100;
+/// Longest line with a chunk's size.
+const SIZE_LINE_MAX: usize = 1 << 10;
+
+/// Takes a head out of the buffer; `None`: it is not all there yet. Interim answers (1xx) are passed over.
+///
+/// # Errors
+/// When it is no head, too large, or ambiguous.
+pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> io::Result<Option<Head>> {
+    while !input.is_empty() {
+        let Some(head) = read_one(input, method)? else { return Ok(None) };
+        if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(Some(head));
+        }
+    }
+    Ok(None)
+}
+
+fn read_one(input: &mut BytesMut, method: &Method) -> io::Result<Option<Head>> {
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut parsed = httparse::Response::new(&mut []);
+    let parser = httparse::ParserConfig::default();
+    let length = match parser.parse_response_with_uninit_headers(&mut parsed, input, &mut fields) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) if input.len() < HEAD_MAX => return Ok(None),
+        Ok(httparse::Status::Partial) => return Err(bad("the answer's head is too large")),
+        Err(error) => return Err(bad(&error.to_string())),
+    };
+    let status = StatusCode::from_u16(parsed.code.unwrap_or_default()).map_err(|_| bad("the status is none"))?;
+    let is_http11 = parsed.version == Some(1);
+    let start = input.as_ptr().addr();
+    let places = parsed.headers.iter().map(|field| {
+        let name = field.name.as_ptr().addr() - start;
+        // An empty value may point anywhere.
+        let value = if field.value.is_empty() { 0 } else { field.value.as_ptr().addr() - start };
+        (name, name + field.name.len(), value, value + field.value.len())
+    });
+    let places: Vec<Place> = places.collect();
+    let bytes = input.split_to(length).freeze();
+    let headers = fields_of(&bytes, &places)?;
+    let framing = framing_of(status, method, &headers)?;
+    let keeps_alive = is_http11 && framing != Framing::UntilClose && !wants_close(&headers);
+    Ok(Some(Head { status, headers, framing, keeps_alive }))
+}
+
+/// Where a field's name and value begin and end.
+type Place = (usize, usize, usize, usize);
+
+/// The fields, whose values stay where they were read.
+fn fields_of(bytes: &Bytes, places: &[Place]) -> io::Result<HeaderMap> {
+    let mut headers = HeaderMap::with_capacity(places.len());
+    for &(name, name_end, value, value_end) in places {
+        let name = HeaderName::from_bytes(&bytes[name..name_end]).map_err(|_| bad("a field's name is none"))?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice(value..value_end));
+        headers.append(name, value.map_err(|_| bad("a field's value is none"))?);
+    }
+    Ok(headers)
+}
+
+/// How the body ends (RFC 9112, 6.3).
+fn framing_of(status: StatusCode, method: &Method, headers: &HeaderMap) -> io::Result<Framing> {
+    let bodiless = status.is_informational() || [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
+    if bodiless || *method == Method::HEAD {
+        return Ok(Framing::Done);
+    }
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    match (codings.next(), lengths.next()) {
+        (Some(coding), None) if codings.next().is_none() && coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
+            Ok(Framing::Chunks(Chunks::Size))
+        }
+        (Some(_), _) => Err(bad("the answer's transfer coding is not chunked alone")),
+        (None, None) => Ok(Framing::UntilClose),
+        (None, Some(length)) => {
+            let length = number(length.as_bytes(), 10).filter(|_| lengths.next().is_none());
+            match length.ok_or_else(|| bad("the answer's length is none, or there are several"))? {
+                0 => Ok(Framing::Done),
+                length => Ok(Framing::Length(length)),
+            }
+        }
+    }
+}
+
+fn wants_close(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(CONNECTION).iter();
+    let mut options = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+}
+
+/// Digits and nothing else, and few enough to count.
+fn number(digits: &[u8], base: u32) -> Option<u64> {
+    let is_number = (1..=15).contains(&digits.len()) && digits.iter().all(|digit| char::from(*digit).is_digit(base));
+    is_number.then(|| u64::from_str_radix(std::str::from_utf8(digits).ok()?, base).ok()).flatten()
+}
+
+impl Framing {
+    /// The next piece that is in the buffer; `None`: more must be read, or it is done.
+    ///
+    /// # Errors
+    /// When chunks are broken.
+    pub(crate) fn next(&mut self, input: &mut BytesMut) -> io::Result<Option<Frame<Bytes>>> {
+        match self {
+            Framing::Done => Ok(None),
+            _ if input.is_empty() => Ok(None),
+            Framing::Length(left) => {
+                let data = take(input, left);
+                if *left == 0 {
+                    *self = Framing::Done;
+                }
+                Ok(Some(Frame::data(data)))
+            }
+            Framing::UntilClose => Ok(Some(Frame::data(input.split().freeze()))),
+            Framing::Chunks(_) => self.next_chunk(input),
+        }
+    }
+
+    fn next_chunk(&mut self, input: &mut BytesMut) -> io::Result<Option<Frame<Bytes>>> {
+        while let Framing::Chunks(chunks) = self {
+            match chunks {
+                Chunks::Size => match size_line(input)? {
+                    None => return Ok(None),
+                    Some(0) => *chunks = Chunks::Trailers,
+                    Some(size) => *chunks = Chunks::Data(size),
+                },
+                Chunks::Data(_) if input.is_empty() => return Ok(None),
+                Chunks::Data(left) => {
+                    let data = take(input, left);
+                    if *left == 0 {
+                        *chunks = Chunks::DataEnd;
+                    }
+                    // The end behind it, if it is here: who asks whether it is over is told so.
+                    let frame = Frame::data(data);
+                    self.skip_ends(input)?;
+                    return Ok(Some(frame));
+                }
+                Chunks::DataEnd => {
+                    if !skip_line_end(input)? {
+                        return Ok(None);
+                    }
+                    *chunks = Chunks::Size;
+                }
+                Chunks::Trailers => return self.trailers(input),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes over the end of a chunk, and over that of the body if nothing but it follows.
+    fn skip_ends(&mut self, input: &mut BytesMut) -> io::Result<()> {
+        if *self == Framing::Chunks(Chunks::DataEnd) && skip_line_end(input)? {
+            *self = Framing::Chunks(Chunks::Size);
+        }
+        if *self == Framing::Chunks(Chunks::Size) && input.starts_with(b"0\r\n\r\n") {
+            let _ = input.split_to(5);
+            *self = Framing::Done;
+        }
+        Ok(())
+    }
+
+    fn trailers(&mut self, input: &mut BytesMut) -> io::Result<Option<Frame<Bytes>>> {
+        let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+        let (length, trailers) = match httparse::parse_headers(input, &mut fields) {
+            Ok(httparse::Status::Partial) if input.len() < HEAD_MAX => return Ok(None),
+            Ok(httparse::Status::Partial) => return Err(bad("the answer's trailer is too large")),
+            Err(error) => return Err(bad(&error.to_string())),
+            Ok(httparse::Status::Complete((length, fields))) => {
+                let mut trailers = HeaderMap::with_capacity(fields.len());
+                for field in fields {
+                    let name = HeaderName::from_bytes(field.name.as_bytes());
+                    let value = HeaderValue::from_bytes(field.value);
+                    let (Ok(name), Ok(value)) = (name, value) else { return Err(bad("a trailer is no field")) };
+                    trailers.append(name, value);
+                }
+                (length, trailers)
+            }
+        };
+        let _ = input.split_to(length);
+        *self = Framing::Done;
+        Ok((!trailers.is_empty()).then(|| Frame::trailers(trailers)))
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        *self == Framing::Done
+    }
+
+    pub(crate) fn ends_with_connection(&self) -> bool {
+        *self == Framing::UntilClose
+    }
+
+    /// How much is left, if that is known.
+    pub(crate) fn length(&self) -> Option<u64> {
+        match self {
+            Framing::Done => Some(0),
+            Framing::Length(left) => Some(*left),
+            Framing::Chunks(_) | Framing::UntilClose => None,
+        }
+    }
+}
+
+/// What is here of the next `left` bytes.
+fn take(input: &mut BytesMut, left: &mut u64) -> Bytes {
+    let length = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+    *left -= length as u64;
+    input.split_to(length).freeze()
+}
+
+/// Takes the line with a chunk's size; `None`: it is not all there yet.
+fn size_line(input: &mut BytesMut) -> io::Result<Option<u64>> {
+    let Some(end) = input.windows(2).take(SIZE_LINE_MAX).position(|two| two == b"\r\n") else {
+        return if input.len() > SIZE_LINE_MAX { Err(bad("a chunk's size is too long")) } else { Ok(None) };
+    };
+    let line = input.split_to(end + 2);
+    let digits = line[..end].split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
+    number(digits, 16).map(Some).ok_or_else(|| bad("a chunk's size is none"))
+}
+
+/// Takes CR LF; false: it is not all there yet.
+fn skip_line_end(input: &mut BytesMut) -> io::Result<bool> {
+    match input.get(..2) {
+        None => Ok(false),
+        Some(b"\r\n") => {
+            let _ = input.split_to(2);
+            Ok(true)
+        }
+        Some(_) => Err(bad("a chunk does not end where it should")),
+    }
+}
+
+fn bad(message: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads an answer to GET, given in two pieces cut at every place:
+    /// `STATUS BODY[+TRAILERS] [keep]`, or what the error says.
+    #[track_caller]
+    fn check(answer: &str, expected: &str) {
+        for cut in 0..=answer.len() {
+            let got =
+                read(&answer.as_bytes()[..cut], &answer.as_bytes()[cut..]).unwrap_or_else(|error| error.to_string());
+            assert_eq!(got, expected, "cut at {cut}: {answer:?}");
+        }
+    }
+
+    fn read(first: &[u8], second: &[u8]) -> io::Result<String> {
+        let mut input = BytesMut::from(first);
+        let mut head = read_head(&mut input, &Method::GET)?;
+        let mut rest = Some(second);
+        let (mut body, mut trailers) = (Vec::new(), String::new());
+        loop {
+            if let Some(head) = &mut head {
+                while let Some(frame) = head.framing.next(&mut input)? {
+                    match frame.into_data() {
+                        Ok(data) => body.extend_from_slice(&data),
+                        Err(frame) => trailers = format!("+{:?}", frame.into_trailers().unwrap()),
+                    }
+                }
+            }
+            let Some(more) = rest.take() else { break };
+            input.extend_from_slice(more);
+            if head.is_none() {
+                head = read_head(&mut input, &Method::GET)?;
+            }
+        }
+        let Some(head) = head else { return Ok("no head".to_owned()) };
+        let state = match head.framing {
+            Framing::Done => "",
+            Framing::UntilClose => " until close",
+            _ => " unfinished",
+        };
+        let keep = if head.keeps_alive { " keep" } else { "" };
+        let left = if input.is_empty() { String::new() } else { format!(" left {}", input.len()) };
+        let body = String::from_utf8(body).unwrap();
+        Ok(format!("{} {body}{trailers}{state}{keep}{left}", head.status.as_u16()))
+    }
+
+    #[test]
+    fn answers_of_every_framing() {
+        check("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "200 hello keep");
+        check("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "200  keep");
+        check("HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n", "204  keep");
+        check("HTTP/1.1 304 Not\r\n\r\n", "304  keep");
+        check("HTTP/1.1 200 OK\r\n\r\nhello", "200 hello until close");
+        check("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "200 ok");
+        check("HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 2\r\n\r\nok", "200 ok");
+        check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP", "200 ok keep left 4");
+        check(
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+            "200 ok keep",
+        );
+        check("HTTP/1.1 101 Switch\r\nUpgrade: websocket\r\n\r\nbytes", "101  keep left 5");
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        check(&format!("{chunked}5\r\nhello\r\n6;x=y\r\n world\r\n0\r\n\r\n"), "200 hello world keep");
+        check(&format!("{chunked}0\r\n\r\n"), "200  keep");
+        check(&format!("{chunked}2\r\nok\r\n0\r\nX-Sum: 7\r\n\r\n"), "200 ok+{\"x-sum\": \"7\"} keep");
+        check(&format!("{chunked}5\r\nhel"), "200 hel unfinished keep");
+    }
+
+    #[test]
+    fn answers_with_two_readings_are_errors() {
+        let ok = "HTTP/1.1 200 OK\r\n";
+        check(
+            &format!("{ok}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            "the answer's transfer coding is not chunked alone",
+        );
+        check(
+            &format!("{ok}Transfer-Encoding: gzip, chunked\r\n\r\n"),
+            "the answer's transfer coding is not chunked alone",
+        );
+        let lengths = "the answer's length is none, or there are several";
+        check(&format!("{ok}Content-Length: 5\r\nContent-Length: 5\r\n\r\n"), lengths);
+        check(&format!("{ok}Content-Length: 5, 5\r\n\r\n"), lengths);
+        check(&format!("{ok}Content-Length: +5\r\n\r\n"), lengths);
+        check(&format!("{ok}Content-Length: 9999999999999999\r\n\r\n"), lengths);
+        let chunked = format!("{ok}Transfer-Encoding: chunked\r\n\r\n");
+        check(&format!("{chunked}x\r\n"), "a chunk's size is none");
+        check(&format!("{chunked}\r\n"), "a chunk's size is none");
+        check(&format!("{chunked}2\r\nokk\r\n"), "a chunk does not end where it should");
+    }
+}

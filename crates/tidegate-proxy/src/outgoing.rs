@@ -1,0 +1,163 @@
+//! A request on its way to the upstream: its head, then its body as it comes.
+//!
+//! Framing is ours: a body with a length keeps its length and is held to it; any other goes in chunks.
+
+use crate::body::{BodyError, ClientBody};
+use crate::upstream::Wire;
+use bytes::{Buf as _, Bytes};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, Request};
+use hyper::body::{Body as _, Frame};
+use std::io::{IoSlice, Write as _};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::AsyncWrite as _;
+
+/// Why a request was not written to its end.
+pub(crate) enum OutgoingError {
+    Client(BodyError),
+    /// The wire broke. Why is told by reading from it.
+    Upstream,
+}
+
+pub(crate) struct Outgoing {
+    /// Written first: the request's head, a chunk's, or the end.
+    head: Vec<u8>,
+    written: usize,
+    data: Bytes,
+    /// Written last: the end of a chunk.
+    tail: &'static [u8],
+    body: Option<ClientBody>,
+    framing: Framing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Framing {
+    /// So many bytes are left.
+    Length(u64),
+    Chunks,
+}
+
+/// Most heads fit.
+const HEAD_SIZE: usize = 512;
+
+impl Outgoing {
+    pub(crate) fn new(request: Request<ClientBody>) -> Outgoing {
+        let (parts, body) = request.into_parts();
+        let mut head = Vec::with_capacity(HEAD_SIZE);
+        head.extend_from_slice(parts.method.as_str().as_bytes());
+        head.push(b' ');
+        head.extend_from_slice(parts.uri.path_and_query().map_or("*", |path| path.as_str()).as_bytes());
+        head.extend_from_slice(b" HTTP/1.1\r\n");
+        push_fields(&mut head, &parts.headers);
+        let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let framing = match length {
+            Some(length) => Framing::Length(length),
+            None if body.is_end_stream() => Framing::Length(0),
+            None => {
+                head.extend_from_slice(b"transfer-encoding: chunked\r\n");
+                Framing::Chunks
+            }
+        };
+        head.extend_from_slice(b"\r\n");
+        let body = (framing != Framing::Length(0)).then_some(body);
+        Outgoing { head, written: 0, data: Bytes::new(), tail: b"", body, framing }
+    }
+
+    /// Ready: all of it was written, or could not be.
+    pub(crate) fn poll_write(&mut self, wire: &mut Wire, cx: &mut Context<'_>) -> Poll<Result<(), OutgoingError>> {
+        loop {
+            ready!(self.poll_pieces(wire, cx))?;
+            let Some(body) = &mut self.body else {
+                return Pin::new(wire).poll_flush(cx).map_err(|_| OutgoingError::Upstream);
+            };
+            match Pin::new(body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => self.take(frame)?,
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(OutgoingError::Client(error))),
+                Poll::Ready(None) => self.end(None)?,
+                // What was written must not wait in a TLS buffer for what is not there.
+                Poll::Pending => {
+                    let _ = Pin::new(wire).poll_flush(cx);
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    fn poll_pieces(&mut self, wire: &mut Wire, cx: &mut Context<'_>) -> Poll<Result<(), OutgoingError>> {
+        loop {
+            let head = &self.head[self.written..];
+            let left = head.len() + self.data.len() + self.tail.len();
+            if left == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            let wire = Pin::new(&mut *wire);
+            let polled = if left == head.len() {
+                wire.poll_write(cx, head)
+            } else {
+                wire.poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(&self.data), IoSlice::new(self.tail)])
+            };
+            match ready!(polled) {
+                Ok(count) if count > 0 => self.advance(count),
+                _ => return Poll::Ready(Err(OutgoingError::Upstream)),
+            }
+        }
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        let of_head = count.min(self.head.len() - self.written);
+        self.written += of_head;
+        count -= of_head;
+        let of_data = count.min(self.data.len());
+        self.data.advance(of_data);
+        self.tail = &self.tail[count - of_data..];
+    }
+
+    fn take(&mut self, frame: Frame<Bytes>) -> Result<(), OutgoingError> {
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(frame) => return self.end(frame.into_trailers().ok()),
+        };
+        (self.written, self.data) = (0, data);
+        self.head.clear();
+        match &mut self.framing {
+            Framing::Length(left) => {
+                // More than was said cannot come; if it did, the next request's head would begin too early.
+                let rest = left.checked_sub(self.data.len() as u64);
+                *left = rest.ok_or(OutgoingError::Client(BodyError::Client(None)))?;
+            }
+            Framing::Chunks if self.data.is_empty() => {}
+            Framing::Chunks => {
+                self.tail = b"\r\n";
+                // Writing to a vector cannot fail.
+                let _ = write!(self.head, "{:x}\r\n", self.data.len());
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: Option<HeaderMap>) -> Result<(), OutgoingError> {
+        self.body = None;
+        self.written = 0;
+        self.head.clear();
+        match self.framing {
+            Framing::Length(0) => Ok(()),
+            Framing::Length(_) => Err(OutgoingError::Client(BodyError::Client(None))),
+            Framing::Chunks => {
+                self.head.extend_from_slice(b"0\r\n");
+                push_fields(&mut self.head, &trailers.unwrap_or_default());
+                self.head.extend_from_slice(b"\r\n");
+                Ok(())
+            }
+        }
+    }
+}
+
+fn push_fields(head: &mut Vec<u8>, fields: &HeaderMap) {
+    for (name, value) in fields {
+        head.extend_from_slice(name.as_str().as_bytes());
+        head.extend_from_slice(b": ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+}

@@ -1,0 +1,133 @@
+//! Reaching a server: a connection, and the first words on it.
+//!
+//! What keeps a connection and makes a new one is in `link.rs`. Invariant: nothing here waits for longer than
+//! [`CONNECT_TIME_MAX`], and no error holds a password.
+
+use super::error::{Meaning, StoreError};
+use super::resp::{Reply, command, parse};
+use super::url::{Kind, Url};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// How long connecting and the first words may take.
+pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_millis(500);
+/// A command that any server and twemproxy answer, if they answer at all.
+pub(crate) const PROBE: [&[u8]; 2] = [b"GET", b"tg:probe"];
+
+/// A connection to a server.
+pub(crate) type Stream = TcpStream;
+
+/// Who we are at a server, and what it has to be.
+#[derive(Clone)]
+pub(crate) struct Login {
+    user: Option<String>,
+    password: Option<String>,
+    /// Not asked for when it is 0, which is what a new connection has.
+    database: u32,
+    role: Role,
+}
+
+/// What a server has to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// One that answers.
+    Any,
+    /// One that holds no keys, or not all.
+    Node,
+    /// A master, by its own word.
+    Master,
+}
+
+impl Login {
+    /// At the servers that hold the states.
+    pub(crate) fn of(url: &Url) -> Login {
+        let role = match url.kind {
+            Kind::Standalone | Kind::Twemproxy => Role::Any,
+            Kind::Sentinel => Role::Master,
+        };
+        Login { user: url.user.clone(), password: url.password.clone(), database: url.database, role }
+    }
+
+    /// At the sentinels.
+    pub(crate) fn at_sentinels(url: &Url) -> Login {
+        let (user, password) = url.sentinel.clone();
+        Login { user, password, database: 0, role: Role::Node }
+    }
+
+    fn greeting(&self) -> Vec<Vec<u8>> {
+        let mut words = Vec::new();
+        if let Some(password) = &self.password {
+            let password = password.as_bytes();
+            words.push(match &self.user {
+                Some(user) => command(&[b"AUTH", user.as_bytes(), password]),
+                None => command(&[b"AUTH", password]),
+            });
+        }
+        if self.database != 0 {
+            words.push(command(&[b"SELECT", self.database.to_string().as_bytes()]));
+        }
+        // A stopped server takes connections, and one that wants a password or is loading takes them, too.
+        words.push(match self.role {
+            Role::Any => command(&PROBE),
+            Role::Node | Role::Master => command(&[b"PING"]),
+        });
+        if self.role == Role::Master {
+            words.push(command(&[b"ROLE"]));
+        }
+        words
+    }
+}
+
+/// Connects and says who we are.
+pub(crate) async fn dial(address: &str, login: &Login) -> Result<Stream, StoreError> {
+    let timeout = || unreachable(address, format!("no connection within {CONNECT_TIME_MAX:?}"));
+    tokio::time::timeout(CONNECT_TIME_MAX, greeted(address, login)).await.unwrap_or_else(|_| Err(timeout()))
+}
+
+async fn greeted(address: &str, login: &Login) -> Result<Stream, StoreError> {
+    let failed = |error: std::io::Error| unreachable(address, error.to_string());
+    let mut stream = TcpStream::connect(address).await.map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    let replies = talk(&mut stream, address, &login.greeting()).await?;
+    match replies.last() {
+        Some(Reply::List(role)) if role.first() != Some(&Reply::Text(b"master".to_vec())) => {
+            Err(unreachable(address, "it is no master (any more)".to_owned()))
+        }
+        _ => Ok(stream),
+    }
+}
+
+/// Sends commands over a connection that nobody else uses, and waits for their replies. An error is an error.
+pub(crate) async fn talk(stream: &mut Stream, address: &str, words: &[Vec<u8>]) -> Result<Vec<Reply>, StoreError> {
+    let failed = |error: std::io::Error| unreachable(address, error.to_string());
+    let garbled = |why: String| StoreError::Garbled { address: address.to_owned(), why };
+    stream.write_all(&words.concat()).await.map_err(failed)?;
+    let (mut bytes, mut replies) = (Vec::new(), Vec::new());
+    while replies.len() < words.len() {
+        match parse(&bytes).map_err(|error| garbled(error.to_string()))? {
+            Some((Reply::Error(text), _)) => {
+                let (meaning, _) = Meaning::of(&text);
+                return Err(StoreError::Refused { address: address.to_owned(), meaning, text });
+            }
+            Some((reply, len)) => {
+                bytes.drain(..len);
+                replies.push(reply);
+            }
+            None if stream.read_buf(&mut bytes).await.map_err(failed)? == 0 => {
+                return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
+            }
+            None => {}
+        }
+    }
+    if bytes.is_empty() { Ok(replies) } else { Err(garbled("more than was asked for".to_owned())) }
+}
+
+pub(crate) fn unreachable(address: &str, why: String) -> StoreError {
+    StoreError::Unreachable { address: address.to_owned(), why }
+}
+
+/// `host:port`, of a host that may be an IPv6 address.
+pub(crate) fn address_of(host: &str, port: &str) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}

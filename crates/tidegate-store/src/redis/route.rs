@@ -1,0 +1,86 @@
+//! Which server answers for a key.
+
+use super::dial::Login;
+use super::link::{Link, Way};
+use super::resp::{Reply, Writer, command};
+use super::script::Script;
+use super::sentinel::Sentinels;
+use super::{Kind, Meaning, Redis, StoreError, Url};
+use tokio::time::Instant;
+
+/// The servers of a Redis.
+#[derive(Debug)]
+pub(crate) enum Route {
+    /// All keys are on one, or behind one.
+    One(Link),
+}
+
+impl Route {
+    pub(crate) async fn open(url: &Url) -> Route {
+        let login = Login::of(url);
+        let way = match url.kind {
+            Kind::Sentinel => Way::Sentinels(Sentinels {
+                addresses: url.addresses.clone(),
+                name: url.master.clone(),
+                login: Login::at_sentinels(url),
+            }),
+            _ => Way::Address(url.addresses.first().cloned().unwrap_or_default()),
+        };
+        Route::One(Link::open(way, login).await)
+    }
+
+    pub(crate) fn answers(&self) -> bool {
+        match self {
+            Route::One(link) => link.answers(),
+        }
+    }
+
+    pub(crate) fn down(&self) -> Option<StoreError> {
+        match self {
+            Route::One(link) => link.down(),
+        }
+    }
+
+    /// Sends a command to the server of this key, and waits for its reply.
+    async fn ask(&self, _key: &[u8], by: Instant, write: &impl Fn(&mut Vec<u8>)) -> Result<Reply, StoreError> {
+        match self {
+            Route::One(link) => link.receive(link.send(write)?, by).await,
+        }
+    }
+}
+
+impl Redis {
+    /// Runs a script where its first key is: by its name, and whole if the server does not know it.
+    pub(super) async fn run(
+        &self,
+        by: Instant,
+        script: &Script,
+        keys: &[Vec<u8>],
+        count: usize,
+        write: impl Fn(&mut Writer<'_>),
+    ) -> Result<Reply, StoreError> {
+        let first = keys.first().map_or(&[][..], Vec::as_slice);
+        let written = |verb: &[u8], what: &[u8], bytes: &mut Vec<u8>| {
+            let mut writer = Writer(bytes);
+            writer.start(3 + keys.len() + count);
+            writer.part(verb);
+            writer.part(what);
+            writer.number(keys.len() as u64);
+            keys.iter().for_each(|key| writer.part(key));
+            write(&mut writer);
+        };
+        let by_name = |bytes: &mut Vec<u8>| written(b"EVALSHA", script.sha.as_bytes(), bytes);
+        match self.route.ask(first, by, &by_name).await {
+            Err(StoreError::Refused { meaning: Meaning::NoScript, .. }) => {
+                let whole = |bytes: &mut Vec<u8>| written(b"EVAL", script.source.as_bytes(), bytes);
+                self.route.ask(first, by, &whole).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// Sends a command about a key, and waits for its reply.
+    pub(super) async fn call(&self, key: &[u8], parts: &[&[u8]], by: Instant) -> Result<Reply, StoreError> {
+        self.route.ask(key, by, &|bytes: &mut Vec<u8>| bytes.extend(command(parts))).await
+    }
+}
