@@ -243,8 +243,10 @@ fn push_escaped(out: &mut Vec<u8>, text: &str, escapes: bool) {
 mod tests {
     use super::*;
 
+    type Expected<'a> = (Command, &'a [(&'a str, &'a str)], &'a str);
+
     #[track_caller]
-    fn check(text: &str, expected: Result<(Command, &[(&str, &str)], &str), &str>) {
+    fn check(text: &str, expected: Result<Expected<'_>, &str>) {
         match (read(&mut text.as_bytes()), expected) {
             (Ok(Some(frame)), Ok((command, headers, body))) => {
                 assert_eq!((frame.command, frame.body), (command, body.as_bytes()), "{text:?}");

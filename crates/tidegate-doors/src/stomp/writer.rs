@@ -13,7 +13,7 @@ pub(super) const QUEUE: usize = 8;
 /// A client that takes no byte for so long, while there are some for it, is stalled.
 const STALL: Duration = Duration::from_secs(10);
 /// How long a client may take to read why it is cut.
-pub(super) const LAST_WORDS: Duration = Duration::from_secs(20);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(10);
 /// As good as never.
 const NEVER: Duration = Duration::from_secs(86_400 * 365);
 
