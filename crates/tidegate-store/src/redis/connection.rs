@@ -179,9 +179,11 @@ impl Connection {
         let mut outbox = self.outbox();
         for reply in replies {
             let waiter = outbox.sent.pop_front().ok_or("a reply that nobody asked for")?;
-            // A caller may have given up meanwhile; a server that is always too late is as bad as a silent one.
-            if waiter.send(Ok(reply)).is_ok() {
-                self.0.replies.fetch_add(1, Relaxed);
+            // Counted before it is told: whoever gets it may send the next command at once, and must not take
+            // this reply for that one's. A caller who has given up meanwhile makes it no sign of life.
+            self.0.replies.fetch_add(1, Relaxed);
+            if waiter.send(Ok(reply)).is_err() {
+                self.0.replies.fetch_sub(1, Relaxed);
             }
         }
         Ok(())
