@@ -72,6 +72,15 @@ impl Connection {
 
     /// Sends a command; `write` appends it. The reply comes through what is returned.
     pub(crate) fn send(&self, write: impl FnOnce(&mut Vec<u8>)) -> Result<Pending, Lost> {
+        self.put(None, write)
+    }
+
+    /// The same with another command right before it, whose reply nobody waits for.
+    pub(crate) fn send_after(&self, first: &[u8], write: impl FnOnce(&mut Vec<u8>)) -> Result<Pending, Lost> {
+        self.put(Some(first), write)
+    }
+
+    fn put(&self, ahead: Option<&[u8]>, write: impl FnOnce(&mut Vec<u8>)) -> Result<Pending, Lost> {
         let mut outbox = self.outbox();
         if let Some(why) = &outbox.closed {
             return Err(Lost::Unsent(why.clone()));
@@ -84,6 +93,10 @@ impl Connection {
         }
         // The first to come wakes the writer; the others go along.
         let first = outbox.unsent.is_empty();
+        if let Some(ahead) = ahead {
+            outbox.bytes.extend_from_slice(ahead);
+            outbox.unsent.push_back(oneshot::channel().0);
+        }
         let (waiter, pending) = oneshot::channel();
         write(&mut outbox.bytes);
         outbox.unsent.push_back(waiter);
