@@ -122,6 +122,8 @@ pub(crate) struct Origin {
 }
 
 impl KeyMaker {
+    /// The key of a request. Never inlined, so that a profile can tell what limiting costs.
+    #[inline(never)]
     pub(crate) fn key(
         &self,
         key: &[KeyPart],

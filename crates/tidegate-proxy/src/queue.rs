@@ -32,7 +32,8 @@ impl Queue {
         Queue { turnstile: Mutex::new(Turnstile::new(bounds)), clock, timer: Mutex::new(None) }
     }
 
-    /// A slot at once, or why not.
+    /// A slot at once, or why not. Never inlined, so that a profile can tell what limiting costs.
+    #[inline(never)]
     pub(crate) fn pass(self: &Arc<Self>, key: KeyHash) -> Result<Slot, Closed> {
         let permit = self.with(|turnstile, now| turnstile.pass(key, now))?;
         Ok(Slot { queue: Arc::clone(self), permit: Some(permit), waited: false })
@@ -131,6 +132,7 @@ impl Slot {
 }
 
 impl Drop for Slot {
+    #[inline(never)]
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
             self.queue.with(|turnstile, now| turnstile.finish(permit, now));
