@@ -78,7 +78,9 @@ impl Queue {
             let outcome = act(&mut turnstile, self.clock.now());
             (outcome, turnstile.called())
         };
-        called.into_iter().for_each(Waker::wake);
+        if !called.is_empty() {
+            called.into_iter().for_each(Waker::wake);
+        }
         outcome
     }
 
