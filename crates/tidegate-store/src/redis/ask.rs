@@ -55,7 +55,8 @@ pub struct Asked {
 pub type Answers = (Micros, Vec<PartAnswer>);
 
 impl Redis {
-    /// Decides a request of one or several keys, all or nothing. One round trip.
+    /// Decides a request of one or several keys, all or nothing. One round trip; for several
+    /// keys on shards or in slots one to look and one for each key, see `apart.rs`.
     ///
     /// # Errors
     /// When the server does not answer; [`StoreError::is_ambiguous`] tells whether it may have been charged.
@@ -66,6 +67,7 @@ impl Redis {
                 None => self.decide_at_length(questions, asked).await,
             },
             [question] if self.is_sharded() => self.decide_sharded(question, asked).await,
+            [_, _, ..] if self.is_sharded() => self.decide_apart(questions, asked).await,
             _ => self.decide_at_length(questions, asked).await,
         }
     }
@@ -98,21 +100,27 @@ impl Redis {
         questions: &[Question<'_>],
         asked: &Asked,
     ) -> Result<Answers, StoreError> {
+        let step = if asked.intent == Intent::Hit { b'h' } else { b'p' };
+        Ok(self.step(step, questions, asked).await?.answers)
+    }
+
+    /// One step of a decision; see `lua/decide.lua` for the letters.
+    pub(super) async fn step(&self, step: u8, questions: &[Question<'_>], asked: &Asked) -> Result<Told, StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Decide, questions)?;
         let count = 5 + questions.iter().map(subject_len).sum::<usize>();
         let reply = self.run(asked.by, script, &keys, count, |args| {
             now_argument(args, asked.now);
             args.number(width);
-            args.part(if asked.intent == Intent::Hit { b"h" } else { b"p" });
+            args.part(&[step]);
             args.number(asked.cost.into());
             args.part(if asked.explain { b"1" } else { b"0" });
             questions.iter().for_each(|question| self.subject(args, question));
         });
-        let (answers, listed) = answers(&reply.await?, questions).ok_or_else(|| self.garbled("not a decision"))?;
-        for (question, listed) in questions.iter().zip(listed) {
-            self.note_name(asked.by, question, answers.0, listed).await;
+        let told = told(&reply.await?, questions).ok_or_else(|| self.garbled("not a decision"))?;
+        for (question, listed) in questions.iter().zip(&told.listed) {
+            self.note_name(asked.by, question, told.answers.0, *listed).await;
         }
-        Ok(answers)
+        Ok(told)
     }
 
     /// The script for these questions, its keys, and how many each question has.
@@ -212,19 +220,34 @@ fn plain_answer(reply: &Reply, limit: &Limit) -> Option<(Answers, Micros)> {
     Some(((micros(at)?, vec![answer]), micros(listed)?))
 }
 
-/// The answers, and until when each name is to be listed, if that has changed.
-fn answers(reply: &Reply, questions: &[Question<'_>]) -> Option<(Answers, Vec<Micros>)> {
+/// What a script tells.
+pub(super) struct Told {
+    pub(super) answers: Answers,
+    /// Until when each name is to be listed, if that has changed.
+    listed: Vec<Micros>,
+    /// What a refund of the first subject has to know.
+    pub(super) marks: Vec<Vec<u8>>,
+}
+
+fn told(reply: &Reply, questions: &[Question<'_>]) -> Option<Told> {
     let (at, parts) = list(reply)?.split_first()?;
     if parts.len() != questions.len() {
         return None;
     }
     let answers = parts.iter().zip(questions).map(|(part, question)| answer(part, question.rules.limits()));
-    let listed = parts.iter().map(|part| micros(list(part)?.last()?));
-    Some(((micros(at)?, answers.collect::<Option<_>>()?), listed.collect::<Option<_>>()?))
+    let mark = |mark: &Reply| if let Reply::Text(mark) = mark { Some(mark.clone()) } else { None };
+    let marks = list(list(parts.first()?)?.get(8)?)?.iter().map(mark);
+    Some(Told {
+        answers: (micros(at)?, answers.collect::<Option<_>>()?),
+        listed: parts.iter().map(|part| micros(list(part)?.last()?)).collect::<Option<_>>()?,
+        marks: marks.collect::<Option<_>>()?,
+    })
 }
 
 fn answer(part: &Reply, limits: &[Limit]) -> Option<PartAnswer> {
-    let [reason, index, verdict, remaining, reset, rate, until, all, _listed] = list(part)? else { return None };
+    let [reason, index, verdict, remaining, reset, rate, until, all, _marks, _listed] = list(part)? else {
+        return None;
+    };
     let limit_index = u8::try_from(int(index)?).ok()?;
     let reason = match int(reason)? {
         0 => Reason::Ok,

@@ -4,6 +4,7 @@
 //! an expiry, but for the flags of disabled limiters. `lua/` holds one file for each algorithm of the core;
 //! `tests/redis_model.rs` compares the two number for number.
 
+mod apart;
 mod ask;
 mod cluster;
 mod connection;

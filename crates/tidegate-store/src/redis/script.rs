@@ -41,15 +41,18 @@ pub(crate) enum Purpose {
     Increment,
     /// Asks without counting.
     Analyze,
+    /// Takes a charge back.
+    Refund,
 }
 
-const PURPOSES: [&str; 6] = [
+const PURPOSES: [&str; 7] = [
     include_str!("lua/decide.lua"),
     include_str!("lua/list.lua"),
     include_str!("lua/block.lua"),
     include_str!("lua/unblock.lua"),
     include_str!("lua/increment.lua"),
     include_str!("lua/analyze.lua"),
+    include_str!("lua/refund.lua"),
 ];
 
 const HEAD: &str = include_str!("lua/head.lua");

@@ -15,6 +15,7 @@ do
   local function after(s, cost) return s.next + max(cost - 1, 0) end
 
   local function store(s, l, cost)
+    s.was_a, s.was_b = s.a, s.b
     s.b = after(s, cost)
     s.a = max(s.a, now + 1)
     s.shown = s.b
@@ -64,6 +65,12 @@ do
         return ALLOW
       end,
       charge = store,
+      -- An average forgets what it was made of: it is put back if nothing came since, and else stays as it is.
+      mark = function(s) return string.format('%.17g %.17g %.17g %.17g', s.was_a, s.was_b, s.a, s.b) end,
+      refund = function(s, l, cost, mark)
+        local was_a, was_b, a, b = string.match(mark, '(%S+) (%S+) (%S+) (%S+)')
+        if s.a == tonumber(a) and s.b == tonumber(b) then s.a, s.b = tonumber(was_a), tonumber(was_b) end
+      end,
       note = note,
       rate = function(s) return string.format('%.17g', s.shown) end,
       status = function(s, l)

@@ -49,6 +49,7 @@ do
     local found = s.blocks[find(s, start)]
     if #s.blocks >= l.blocks and not (found and found[1] == start) then drop_oldest(s, #s.blocks + 1 - l.blocks) end
     put(s, start, count)
+    s.placed = start
     return true
   end
 
@@ -86,6 +87,14 @@ do
       return 0
     end,
     charge = function(s, l, cost) add(s, l, now, cost) end,
+    mark = function(s) return string.format('%.0f', s.placed or -1) end,
+    refund = function(s, l, cost, mark)
+      local place = find(s, tonumber(mark))
+      local found = s.blocks[place]
+      if not found or found[1] ~= tonumber(mark) then return end
+      found[2] = max(found[2] - cost, 0)
+      if found[2] == 0 then table.remove(s.blocks, place) end
+    end,
     status = function(s, l)
       local from, sum = counted(s, l)
       local reset = 0

@@ -1,8 +1,9 @@
 -- The core's all_or_nothing.rs: unless every limit of every subject allows, none is charged.
--- ARGV: now, width, 'h' hit or 'p' peek, cost, '1' to explain, subjects.
+-- ARGV: now, width, 'h' hit or 'p' peek, cost, '1' to explain, subjects. For keys that are decided apart: 'd' leaves
+-- behind what a denial does and charges nothing; 'c' charges, and leaves nothing behind if it is denied.
 -- Returns now, then for each subject: reason, limit's index, verdict, remaining, reset, rate, blocked until,
---   the decisions of all limits, if they were asked for, and until when the name is to be listed (0: no matter).
-local hit, cost, explain = argument() == 'h', number(), argument() == '1'
+--   the decisions of all limits, if they were asked for, what a refund has to know of a charge ('c'), and until when the name is to be listed (0: no matter).
+local intent, cost, explain = argument(), number(), argument() == '1'
 local OK, LIMITED, BLOCKED, COST_ABOVE_LIMIT = 0, 1, 2, 3
 
 local function verdict(e, i)
@@ -81,11 +82,20 @@ local function start_block(e, ruling)
   return ruling
 end
 
-local function conclude(e, all_allow)
-  if not hit or cost == 0 then return look(e) end
-  if not all_allow then return start_block(e, note_denial(e, look(e))) end
-  for i = 1, e.meter.shared and 1 or #e.limits do e.meter.charge(e.states[i], e.limits[i], cost) end
+local function charge(e)
+  e.marks = {}
+  for i = 1, e.meter.shared and 1 or #e.limits do
+    e.meter.charge(e.states[i], e.limits[i], cost)
+    if intent == 'c' then e.marks[i] = e.meter.mark(e.states[i]) end
+  end
   return weigh(e, function() return ALLOW end)
+end
+
+local function conclude(e, all_allow)
+  if intent == 'p' or cost == 0 then return look(e) end
+  if all_allow and intent ~= 'd' then return charge(e) end
+  if all_allow or intent == 'c' then return look(e) end
+  return start_block(e, note_denial(e, look(e)))
 end
 
 local function told(v)
@@ -117,10 +127,10 @@ for _, e in ipairs(subjects) do
   for i = 1, explain and #e.limits or 0 do before[i] = verdict(e, i) end
   local ruling = conclude(e, all_allow)
   local all = explain and explained(e, before) or {}
-  if hit then save(e) end
+  if intent == 'h' or e.marks or (intent == 'd' and not all_allow) then save(e) end
   reply[#reply + 1] = {
     ruling.reason, ruling.index - 1, told(ruling.verdict), ruling.remaining, ruling.reset, ruling.rate, e.until_at,
-    all, e.to_list or 0,
+    all, e.marks or {}, e.to_list or 0,
   }
 end
 return reply

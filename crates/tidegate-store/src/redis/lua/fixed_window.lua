@@ -7,6 +7,10 @@ do
       span = function(l) return l.period end,
       settle = settle,
       charge = charge,
+      mark = function(s) return string.format('%.0f', s.a) end,
+      refund = function(s, l, cost, mark)
+        if s.a == tonumber(mark) then s.b = max(s.b - cost, 0) end
+      end,
       verdict = function(s, l, cost)
         if s.b + cost <= l.count then return ALLOW end
         return remains(s, l)

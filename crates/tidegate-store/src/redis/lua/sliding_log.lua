@@ -60,7 +60,44 @@ do
     end
   end
 
+  -- Lowers the cost of the entry of this time in a chunk; nil if it is not there.
+  local function lowered(s, bytes, time, cost)
+    for at = #bytes - ENTRY_BYTES + 1, 1, -ENTRY_BYTES do
+      local entry_at, entry_cost = struct.unpack(ENTRY, bytes, at)
+      if entry_at + s.base == time then
+        local less = struct.pack(ENTRY, entry_at, max(entry_cost - cost, 0))
+        return bytes:sub(1, at - 1) .. less .. bytes:sub(at + ENTRY_BYTES)
+      end
+    end
+  end
+
+  -- The entry before the newest takes its place, if it is in the open chunk.
+  local function drop_newest(s)
+    local first = 1
+    if s.head == s.tail then first = s.skip * ENTRY_BYTES + 1 end
+    local at = #s.open - ENTRY_BYTES + 1
+    if at < first then return end
+    local time, cost = struct.unpack(ENTRY, s.open, at)
+    s.newest_at, s.newest_cost, s.open = time + s.base, cost, s.open:sub(1, at - 1)
+  end
+
+  local function refund(s, l, cost, mark)
+    local time = tonumber(mark)
+    if s.used < cost or time < s.oldest_at then return end
+    if time == s.newest_at then
+      s.used, s.newest_cost = s.used - cost, max(s.newest_cost - cost, 0)
+      if s.used == 0 then return clear(s) end
+      if s.newest_cost == 0 then drop_newest(s) end
+      return
+    end
+    -- A refund follows its charge at once: what has gone into an older chunk stays counted.
+    local open = lowered(s, s.open, time, cost)
+    if open then s.used, s.open = s.used - cost, open end
+  end
+
   meters.G = {
+    mark = function(s) return string.format('%.0f', s.newest_at) end,
+    refund = refund,
     span = function(l) return l.period end,
     settle = function(s, l)
       if s.used == 0 then return end

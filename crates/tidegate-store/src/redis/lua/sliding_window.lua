@@ -62,6 +62,15 @@ do
       return later(until_end(s, l), fade(s.c, room, l.period))
     end,
     charge = function(s, l, cost) s.c = s.c + cost end,
+    mark = function(s) return string.format('%.0f', s.a) end,
+    refund = function(s, l, cost, mark)
+      local start = tonumber(mark)
+      if s.a == start then
+        s.c = max(s.c - cost, 0)
+      elseif s.a == start + l.period then
+        s.b = max(s.b - cost, 0)
+      end
+    end,
     status = function(s, l)
       local reset = 0
       if s.c > 0 then

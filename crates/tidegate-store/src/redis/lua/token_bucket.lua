@@ -32,6 +32,9 @@ do
       return ceil(over / l.per_us)
     end,
     charge = function(s, l, cost) set_debt(s, l, debt(s, l) + cost * l.interval) end,
+    -- Exact: a debt that has run out meanwhile would have done so without the charge, too.
+    mark = function() return '' end,
+    refund = function(s, l, cost) set_debt(s, l, max(debt(s, l) - cost * l.interval, 0)) end,
     status = function(s, l) return floor((l.full - debt(s, l)) / l.interval), left(s.a) end,
   }
 end

@@ -1,0 +1,12 @@
+-- Takes back a charge that was made for a request which another key then denied.
+-- ARGV: now, width, cost, how many marks, the marks that the charge returned, subject. Returns now.
+local cost, marks = number(), {}
+for i = 1, number() do marks[i] = argument() end
+local e = subject(1)
+load(e)
+settle(e)
+for i, mark in ipairs(marks) do
+  if e.states[i] then e.meter.refund(e.states[i], e.limits[i], cost, mark) end
+end
+save(e)
+return { now }

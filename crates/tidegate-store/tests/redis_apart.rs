@@ -1,0 +1,124 @@
+//! Keys of one request on different nodes or shards: all of them are charged, or none (A5).
+#![cfg(feature = "redis")]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
+
+mod servers;
+
+use servers::Server;
+use servers::cluster::Cluster;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::all_or_nothing::{Intent, Reason};
+use tidegate_core::{Algorithm, Rules};
+use tidegate_store::redis::{Asked, Layout, Question, Redis};
+
+const USER_LIMIT: u32 = 10;
+const IP_LIMIT: u32 = 7;
+const CALLERS: usize = 64;
+
+/// A request with a user and an address: what it may, and who it is.
+#[derive(Clone)]
+struct Pair {
+    user: Rules,
+    ip: Rules,
+    name: String,
+}
+
+impl Pair {
+    fn new(algorithm: Algorithm, block: &str, name: &str) -> Pair {
+        let rules = |count: u32, block: &str| {
+            Rules::new(algorithm, &[format!("{count} per day{block}").parse().unwrap()]).unwrap()
+        };
+        let name = format!("{algorithm:?} {name}");
+        Pair { user: rules(USER_LIMIT, ""), ip: rules(IP_LIMIT, block), name }
+    }
+
+    async fn ask(&self, redis: &Redis, intent: Intent, cost: u32) -> [(bool, u32, Reason); 2] {
+        let question = |limiter, rules| {
+            let key = self.name.as_bytes();
+            Question { limiter, rules, names: true, key, layout: Layout::Native }
+        };
+        let questions = [question("user", &self.user), question("ip", &self.ip)];
+        let by = tokio::time::Instant::now() + Duration::from_secs(10);
+        let asked = Asked { now: None, cost, intent, explain: false, by };
+        let (_, answers) = redis.decide(&questions, &asked).await.unwrap();
+        [0, 1].map(|place: usize| {
+            let ruling = answers[place].ruling;
+            (ruling.is_allowed(), ruling.decision.remaining, ruling.reason)
+        })
+    }
+
+    /// What is left of both.
+    async fn left(&self, redis: &Redis) -> [u32; 2] {
+        self.ask(redis, Intent::Peek, 0).await.map(|(_, left, _)| left)
+    }
+}
+
+fn counting() -> impl Iterator<Item = Algorithm> {
+    let averages = [Algorithm::StrictAverage, Algorithm::LeakyAverage];
+    Algorithm::ALL.into_iter().filter(move |algorithm| !averages.contains(algorithm))
+}
+
+async fn check(url: &str) {
+    let redis = Arc::new(Redis::open(url.parse().unwrap()).await);
+    assert_eq!(redis.down(), None);
+    for algorithm in counting() {
+        denials_leave_both_as_they_were(&redis, &Pair::new(algorithm, "", "in turn")).await;
+        races_admit_no_more_and_are_refunded(&redis, &Pair::new(algorithm, "", "at once")).await;
+    }
+    denials_start_the_block_of_the_one_that_denies(&redis).await;
+}
+
+async fn denials_leave_both_as_they_were(redis: &Redis, pair: &Pair) {
+    for turn in 1..=IP_LIMIT {
+        let [user, ip] = pair.ask(redis, Intent::Hit, 1).await;
+        assert_eq!([user.1, ip.1], [USER_LIMIT - turn, IP_LIMIT - turn], "{}", pair.name);
+        assert!(user.0 && ip.0);
+    }
+    // Buckets block for their period unless told otherwise, and say so.
+    let left = [USER_LIMIT - IP_LIMIT, 0];
+    for _ in 0..5 {
+        let [user, ip] = pair.ask(redis, Intent::Hit, 1).await;
+        assert!(user.0 && !ip.0, "{}", pair.name);
+        assert_eq!(pair.left(redis).await, left, "{}: a denial charges nothing", pair.name);
+    }
+}
+
+async fn races_admit_no_more_and_are_refunded(redis: &Arc<Redis>, pair: &Pair) {
+    let callers = (0..CALLERS).map(|_| {
+        let (redis, pair) = (Arc::clone(redis), pair.clone());
+        tokio::spawn(async move { pair.ask(&redis, Intent::Hit, 1).await.iter().all(|(allowed, ..)| *allowed) })
+    });
+    let mut admitted = 0;
+    for caller in callers.collect::<Vec<_>>() {
+        admitted += u32::from(caller.await.unwrap());
+    }
+    assert!((1..=IP_LIMIT).contains(&admitted), "{}: {admitted}", pair.name);
+    let left = [USER_LIMIT - admitted, IP_LIMIT - admitted];
+    assert_eq!(pair.left(redis).await, left, "{}: {admitted} were admitted, the others refunded", pair.name);
+}
+
+async fn denials_start_the_block_of_the_one_that_denies(redis: &Redis) {
+    let pair = Pair::new(Algorithm::SlidingLog, " block 1h", "blocks");
+    for _ in 0..IP_LIMIT {
+        pair.ask(redis, Intent::Hit, 1).await;
+    }
+    assert_eq!(pair.ask(redis, Intent::Peek, 1).await[1].2, Reason::Limited, "a peek starts none");
+    assert_eq!(pair.ask(redis, Intent::Hit, 1).await[1].2, Reason::Limited);
+    let [user, ip] = pair.ask(redis, Intent::Hit, 1).await;
+    assert_eq!((user.2, ip.2), (Reason::Ok, Reason::Blocked));
+    assert_eq!(user.1, USER_LIMIT - IP_LIMIT);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a5_keys_in_different_slots_are_charged_together_or_not_at_all() {
+    let cluster = Cluster::start();
+    check(&cluster.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a5_keys_on_different_shards_are_charged_together_or_not_at_all() {
+    let shards = [Server::redis(&[]), Server::redis(&[])];
+    let proxy = Server::twemproxy(&[&shards[0], &shards[1]]);
+    check(&format!("twemproxy://127.0.0.1:{}", proxy.port)).await;
+}
