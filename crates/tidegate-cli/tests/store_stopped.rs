@@ -6,6 +6,8 @@
 //! `TIDEGATE_STOPS=20 cargo nextest run --release -p tidegate-cli --test store_stopped --no-capture`
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+#[path = "../../tidegate-store/tests/faults/mod.rs"]
+mod faults;
 #[path = "server/http.rs"]
 mod http;
 mod server;
@@ -95,6 +97,35 @@ fn f1_f2_a7_the_store_stands_still_under_load() {
     check_exactness(&samples, &away);
     check_admissions(&server, &load, stops);
     drop(samples);
+}
+
+/// A store that needs most of the time that there is: the next datagrams must not wait for the ones before.
+#[test]
+fn f1_the_store_is_nearly_too_slow() {
+    let redis = servers::Server::redis(&[]);
+    let proxy = faults::Proxy::before(redis.port);
+    let folder = Folder::new();
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let server = Server::start(&folder, Some(&folder.write("t.toml", &config(&url))));
+    let load = Arc::new(Load::default());
+    let clients = clients(&server, &load);
+    // The server gets to know the scripts: sending one whole takes two round trips.
+    std::thread::sleep(Duration::from_millis(500));
+    proxy.set(faults::Fault::Delay(Duration::from_millis(25)));
+    std::thread::sleep(Duration::from_millis(500));
+    let slow = well(&server, Duration::from_secs(3));
+    load.stop.store(true, Relaxed);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    let samples = load.samples.lock().unwrap();
+    for door in [Door::Http, Door::Udp] {
+        let inside = |sample: &&Sample| sample.door == door && slow.from <= sample.sent && sample.sent < slow.to;
+        let samples: Vec<Sample> = samples.iter().filter(inside).copied().collect();
+        let late = report("slow", &samples, &[slow]);
+        let store = samples.iter().filter(|sample| sample.by == By::Store).count();
+        println!("{door:?}: the store decided {store} of {}", samples.len());
+        assert!(late < 0.02, "F1: {door:?}: {late} late");
+        assert!(store * 10 >= samples.len() * 9);
+    }
 }
 
 /// While it is away nobody but the failure decides; a second after, nobody but the store.

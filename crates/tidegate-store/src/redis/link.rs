@@ -108,16 +108,15 @@ impl Link {
     /// Sends a command, and returns what its reply will come through.
     pub(crate) fn send(&self, write: impl FnOnce(&mut Vec<u8>)) -> Result<Sent, StoreError> {
         let connection = self.connection()?;
-        let replies = connection.replies();
         let pending = connection.send(write).map_err(|lost| self.shared.lost(lost))?;
-        Ok(Sent { connection, pending, replies, at: Instant::now() })
+        Ok(Sent { connection, pending, at: Instant::now() })
     }
 
     /// Waits for a reply until the deadline; an error reply is an error.
     pub(crate) async fn receive(&self, sent: Sent, by: Instant) -> Result<Reply, StoreError> {
-        let Sent { connection, pending, replies, at } = sent;
+        let Sent { connection, pending, at } = sent;
         let Ok(reply) = tokio::time::timeout_at(by, pending).await else {
-            return Err(self.too_late(&connection, replies, by.saturating_duration_since(at)));
+            return Err(self.too_late(&connection, by.saturating_duration_since(at)));
         };
         let reply = reply.unwrap_or_else(|_| Err(Lost::Sent("the connection was dropped".to_owned())));
         match reply.map_err(|lost| self.shared.lost(lost))? {
@@ -132,9 +131,11 @@ impl Link {
         }
     }
 
-    /// A server that has said nothing in time since the command was sent is not asked any more.
-    fn too_late(&self, connection: &Connection, replies: u64, waited: Duration) -> StoreError {
-        if connection.replies() == replies {
+    /// A server that has said nothing in time while half of that passed is not asked any more. Not while
+    /// all of it passed: it may have stopped just after it answered others, and those who come next would
+    /// wait in vain.
+    fn too_late(&self, connection: &Connection, waited: Duration) -> StoreError {
+        if connection.silence() >= waited / 2 {
             self.shared.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Relaxed);
             self.shared.answers.store(false, Relaxed);
         }
@@ -180,8 +181,6 @@ impl Shared {
 pub(crate) struct Sent {
     connection: Connection,
     pending: Pending,
-    /// The connection's replies before it was sent.
-    replies: u64,
     at: Instant,
 }
 
