@@ -6,6 +6,8 @@
 //! `TIDEGATE_STOPS=20 cargo nextest run --release -p tidegate-cli --test store_stopped --no-capture`
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+#[path = "../../tidegate-store/tests/faults/mod.rs"]
+mod faults;
 #[path = "server/http.rs"]
 mod http;
 mod server;
@@ -97,6 +99,35 @@ fn f1_f2_a7_the_store_stands_still_under_load() {
     drop(samples);
 }
 
+/// A store that needs most of the time that there is: the next datagrams must not wait for the ones before.
+#[test]
+fn f1_the_store_is_nearly_too_slow() {
+    let redis = servers::Server::redis(&[]);
+    let proxy = faults::Proxy::before(redis.port);
+    let folder = Folder::new();
+    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let server = Server::start(&folder, Some(&folder.write("t.toml", &config(&url))));
+    let load = Arc::new(Load::default());
+    let clients = clients(&server, &load);
+    // The server gets to know the scripts: sending one whole takes two round trips.
+    std::thread::sleep(Duration::from_millis(500));
+    proxy.set(faults::Fault::Delay(Duration::from_millis(25)));
+    std::thread::sleep(Duration::from_millis(500));
+    let slow = well(&server, Duration::from_secs(3));
+    load.stop.store(true, Relaxed);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    let samples = load.samples.lock().unwrap();
+    for door in [Door::Http, Door::Udp] {
+        let inside = |sample: &&Sample| sample.door == door && slow.from <= sample.sent && sample.sent < slow.to;
+        let samples: Vec<Sample> = samples.iter().filter(inside).copied().collect();
+        let late = report("slow", &samples, &[slow]);
+        let store = samples.iter().filter(|sample| sample.by == By::Store).count();
+        println!("{door:?}: the store decided {store} of {}", samples.len());
+        assert!(late < 0.02, "F1: {door:?}: {late} late");
+        assert!(store * 10 >= samples.len() * 9);
+    }
+}
+
 /// While it is away nobody but the failure decides; a second after, nobody but the store.
 fn check_exactness(samples: &[Sample], away: &[Span]) {
     let mut times = Vec::new();
@@ -171,7 +202,7 @@ fn stopped(redis: &servers::Server, server: &Server, span: Duration) -> Span {
 fn report(what: &str, samples: &[Sample], spans: &[Span]) -> f64 {
     let mut took: Vec<Duration> = samples.iter().map(|sample| sample.took).collect();
     took.sort_unstable();
-    let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
+    let at = |per_mille: usize| took[(took.len() - 1) * per_mille / 1_000];
     let late = took.iter().filter(|took| **took > DEADLINE).count();
     let (wall, cpu) = spans
         .iter()
@@ -181,9 +212,9 @@ fn report(what: &str, samples: &[Sample], spans: &[Span]) -> f64 {
          processor {:.0} % of one",
         samples[0].door,
         took.len(),
-        at(0.5),
-        at(0.99),
-        at(0.999),
+        at(500),
+        at(990),
+        at(999),
         took[took.len() - 1],
         100.0 * cpu.as_secs_f64() / wall.as_secs_f64()
     );

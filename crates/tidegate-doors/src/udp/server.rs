@@ -15,14 +15,19 @@ pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7401";
 /// How long to wait after a receive that failed, most likely for want of memory.
 const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
-/// Serves until `stop` is set, with a thread for each socket; returns when all have ended. What was
-/// received by then is answered.
+/// Threads for each socket where the store is elsewhere: a thread waits for its batch's answers, and the
+/// datagrams that come meanwhile must not wait for it, too.
+const THREADS_THAT_WAIT: usize = 8;
+
+/// Serves until `stop` is set, with a thread for each socket, or several if they wait for a store; returns
+/// when all have ended. What was received by then is answered.
 ///
 /// # Errors
 /// When a thread cannot be started; the others are stopped then.
 pub fn serve(sockets: &Sockets, desk: &Desk, counters: &Counters, stop: &AtomicBool) -> io::Result<()> {
     std::thread::scope(|scope| {
-        for socket in &sockets.all {
+        let threads = if desk.gate().is_elsewhere() { THREADS_THAT_WAIT } else { 1 };
+        for socket in sockets.all.iter().flat_map(|socket| std::iter::repeat_n(socket, threads)) {
             let thread = std::thread::Builder::new().name("udp".to_owned());
             if let Err(error) = thread.spawn_scoped(scope, || work(socket, desk, counters, stop)) {
                 stop.store(true, Relaxed);

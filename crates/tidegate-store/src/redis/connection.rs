@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 /// A handle to the connection; clones share it.
 #[derive(Clone, Debug)]
@@ -21,9 +22,9 @@ struct Shared {
     outbox: Mutex<Outbox>,
     /// Something is in the outbox, or the connection is to be closed.
     wake: Notify,
-    /// Replies so far that somebody still waited for: while it stands still, the server is silent or
-    /// too slow.
-    replies: AtomicU64,
+    since: Instant,
+    /// When the last reply came that somebody still waited for, in microseconds from `since`.
+    last_reply_us: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -64,8 +65,13 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let connection =
-            Connection(Arc::new(Shared { outbox: Mutex::default(), wake: Notify::new(), replies: AtomicU64::new(0) }));
+        let shared = Shared {
+            outbox: Mutex::default(),
+            wake: Notify::new(),
+            since: Instant::now(),
+            last_reply_us: AtomicU64::new(0),
+        };
+        let connection = Connection(Arc::new(shared));
         let served = connection.clone();
         (connection, async move { served.serve(stream, read_ahead).await })
     }
@@ -118,9 +124,10 @@ impl Connection {
         self.fail_all(why);
     }
 
-    /// How many replies have come in time for whoever waited.
-    pub(crate) fn replies(&self) -> u64 {
-        self.0.replies.load(Relaxed)
+    /// For how long no reply has come in time for whoever waited.
+    pub(crate) fn silence(&self) -> Duration {
+        let last = Duration::from_micros(self.0.last_reply_us.load(Relaxed));
+        self.0.since.elapsed().saturating_sub(last)
     }
 
     fn outbox(&self) -> MutexGuard<'_, Outbox> {
@@ -189,15 +196,17 @@ impl Connection {
         if bytes.is_empty() {
             bytes.shrink_to(KEPT_BYTES_MAX);
         }
+        let mut in_time = false;
         let mut outbox = self.outbox();
         for reply in replies {
             let waiter = outbox.sent.pop_front().ok_or("a reply that nobody asked for")?;
-            // Counted before it is told: whoever gets it may send the next command at once, and must not take
-            // this reply for that one's. A caller who has given up meanwhile makes it no sign of life.
-            self.0.replies.fetch_add(1, Relaxed);
-            if waiter.send(Ok(reply)).is_err() {
-                self.0.replies.fetch_sub(1, Relaxed);
-            }
+            // A caller may have given up meanwhile; a server that is always too late is as bad as a silent one.
+            in_time |= waiter.send(Ok(reply)).is_ok();
+        }
+        drop(outbox);
+        if in_time {
+            let now = u64::try_from(self.0.since.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.0.last_reply_us.store(now, Relaxed);
         }
         Ok(())
     }

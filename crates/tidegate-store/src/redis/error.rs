@@ -241,4 +241,19 @@ mod tests {
         assert_eq!(Meaning::of(wrapped).0, Meaning::OutOfMemory);
         assert_eq!(Meaning::of("ERR whatever"), (Meaning::Other, Then::Keep));
     }
+
+    /// The guide's table and this one cannot disagree.
+    #[test]
+    fn f3_the_guide_has_a_row_for_every_reply() {
+        let guide = include_str!("../../../../docs/guide/when-the-store-fails.md");
+        let row = |start: &str, meaning: Meaning, then: Then| {
+            let connection = if then == Then::Keep { "kept" } else { "made anew" };
+            format!("| {start} | `{}` | {} | {connection} |", meaning.label(), meaning.remedy())
+        };
+        let rows = REPLIES.iter().map(|(start, meaning, then)| row(&format!("`{}`", start.trim()), *meaning, *then));
+        let expected: Vec<String> = rows.chain([row("any other", Meaning::Other, Then::Keep)]).collect();
+        let table = guide.split("## Every error reply").nth(1).unwrap_or_default();
+        let found: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).skip(2).collect();
+        assert_eq!(found, expected, "docs/guide/when-the-store-fails.md");
+    }
 }

@@ -121,20 +121,19 @@ impl Link {
     /// Sends a command, and returns what its reply will come through. `ahead` goes out right before it.
     pub(crate) fn send(&self, ahead: Ahead, write: impl FnOnce(&mut Vec<u8>)) -> Result<Sent, StoreError> {
         let (connection, address) = self.connection()?;
-        let replies = connection.replies();
         let sent = match ahead {
             Ahead::Nothing => connection.send(write),
             Ahead::Asking => connection.send_after(&command(&[b"ASKING"]), write),
         };
         let pending = sent.map_err(|lost| self::lost(&address, lost))?;
-        Ok(Sent { connection, address, pending, replies, at: Instant::now() })
+        Ok(Sent { connection, address, pending, at: Instant::now() })
     }
 
     /// Waits for a reply until the deadline; an error reply is an error.
     pub(crate) async fn receive(&self, sent: Sent, by: Instant) -> Result<Reply, StoreError> {
-        let Sent { connection, address, pending, replies, at } = sent;
+        let Sent { connection, address, pending, at } = sent;
         let Ok(reply) = tokio::time::timeout_at(by, pending).await else {
-            self.found_silent(&connection, replies, by.saturating_duration_since(at));
+            self.found_silent(&connection, by.saturating_duration_since(at));
             return Err(lost(&address, Lost::Sent("its reply did not come before the deadline".to_owned())));
         };
         let reply = reply.unwrap_or_else(|_| Err(Lost::Sent("the connection was dropped".to_owned())));
@@ -150,9 +149,11 @@ impl Link {
         }
     }
 
-    /// A server that has said nothing in time since the command was sent is not asked any more.
-    fn found_silent(&self, connection: &Connection, replies: u64, waited: Duration) {
-        if connection.replies() == replies {
+    /// A server that has said nothing in time while half of that passed is not asked any more. Not while
+    /// all of it passed: it may have stopped just after it answered others, and those who come next would
+    /// wait in vain.
+    fn found_silent(&self, connection: &Connection, waited: Duration) {
+        if connection.silence() >= waited / 2 {
             self.shared.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Relaxed);
             self.shared.answers.store(false, Relaxed);
         }
@@ -193,8 +194,6 @@ pub(crate) struct Sent {
     connection: Connection,
     address: Arc<str>,
     pending: Pending,
-    /// The connection's replies before it was sent.
-    replies: u64,
     at: Instant,
 }
 

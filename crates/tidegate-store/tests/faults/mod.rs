@@ -2,14 +2,14 @@
 //! or swallows what goes through it.
 //!
 //! Shared by the tests of several crates through `#[path]`. It knows no protocol: faults are in bytes and
-//! time. Each connection has two threads, which end when the proxy is dropped.
+//! time. Each connection has three threads, which end when the proxy is dropped.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "not every test uses all of it")]
 
-use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -144,7 +144,14 @@ impl Shared {
         let ended = Arc::new(AtomicBool::new(false));
         let (shared, end) = (Arc::clone(self), Arc::clone(&ended));
         let (to_client, from_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-        std::thread::spawn(move || shared.answers(from_server, to_client, &end));
+        let (queue, queued) = channel();
+        std::thread::spawn(move || shared.answers(from_server, &queue, &end));
+        let (shared, end, mut to_client) = (Arc::clone(self), Arc::clone(&ended), to_client);
+        std::thread::spawn(move || {
+            shared.deliver(&queued, &mut to_client, &end);
+            end.store(true, Relaxed);
+            let _ = to_client.shutdown(Shutdown::Write);
+        });
         let shared = Arc::clone(self);
         std::thread::spawn(move || shared.questions(client, server, &ended));
     }
@@ -175,45 +182,39 @@ impl Shared {
         let _ = server.shutdown(Shutdown::Both);
     }
 
-    /// From the server to the client.
-    fn answers(&self, mut server: TcpStream, mut client: TcpStream, ended: &AtomicBool) {
-        let (mut buffer, mut late) = ([0; 65_536], VecDeque::<(Instant, Vec<u8>)>::new());
-        let (mut counted, mut passed) = (0, 0);
+    /// From the server to a queue, with the time at which it came.
+    fn answers(&self, mut server: TcpStream, queue: &Sender<(Instant, Vec<u8>)>, ended: &AtomicBool) {
+        let mut buffer = [0; 65_536];
         while !ended.load(Relaxed) && !self.stop.load(Relaxed) {
-            let (turn, fault) = self.fault();
-            if counted != turn {
-                (counted, passed) = (turn, 0);
-            }
-            if matches!(fault, Fault::Silence) || matches!(fault, Fault::Mute(most) if passed >= most) {
-                std::thread::sleep(LOOK_EVERY);
-                continue;
-            }
             match server.read(&mut buffer) {
-                Ok(len @ 1..) => late.push_back((Instant::now(), buffer[..len].to_vec())),
+                Ok(len @ 1..) if queue.send((Instant::now(), buffer[..len].to_vec())).is_ok() => {}
                 Err(error) if is_pause(&error) => {}
-                _ => break,
-            }
-            let (turn, fault) = self.fault();
-            let delay = if let Fault::Delay(delay) = fault { delay } else { Duration::ZERO };
-            while let Some((came, bytes)) = late.pop_front() {
-                if came.elapsed() < delay {
-                    late.push_front((came, bytes));
-                    break;
-                }
-                match self.pass(&mut client, &bytes, &mut passed, fault, turn) {
-                    Some(0) => {}
-                    Some(left) => {
-                        late.push_front((came, bytes[bytes.len() - left..].to_vec()));
-                        break;
-                    }
-                    None => {
-                        ended.store(true, Relaxed);
-                        return drop(client.shutdown(Shutdown::Both));
-                    }
-                }
+                _ => return,
             }
         }
-        ended.store(true, Relaxed);
+    }
+
+    /// From the queue to the client, until the server has hung up and all is passed on.
+    fn deliver(&self, queue: &Receiver<(Instant, Vec<u8>)>, client: &mut TcpStream, ended: &AtomicBool) {
+        let (mut counted, mut passed) = (0, 0);
+        while let Ok((came, mut bytes)) = queue.recv() {
+            while !bytes.is_empty() {
+                if ended.load(Relaxed) || self.stop.load(Relaxed) {
+                    return;
+                }
+                let (turn, fault) = self.fault();
+                if counted != turn {
+                    (counted, passed) = (turn, 0);
+                }
+                let due = if let Fault::Delay(delay) = fault { came + delay } else { came };
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                let Some(left) = self.pass(client, &bytes, &mut passed, fault, turn) else { return };
+                if left == bytes.len() {
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                bytes.drain(..bytes.len() - left);
+            }
+        }
     }
 
     /// Passes bytes on as the fault lets it; how many are left, `None`: the connection is over.

@@ -1,0 +1,89 @@
+//! `tidegate serve` on a Redis: what it says when it starts, and while the store is away.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+#[path = "server/http.rs"]
+mod http;
+mod server;
+#[path = "../../tidegate-store/tests/servers/mod.rs"]
+mod servers;
+
+use server::{Folder, Server, TIDEGATE, eventually, stderr};
+use std::net::TcpStream;
+use std::process::Command;
+
+fn config(folder: &Folder, port: u16, more: &str) -> std::path::PathBuf {
+    let text = format!(
+        "[store]\nkind = \"redis\"\nurl = \"redis://:secret@127.0.0.1:{port}\"\n{more}\n[doors]\nhttp = \"127.0.0.1:0\"\n\
+         [[limiter]]\nname = \"api\"\nlimits = [\"3 per hour\"]\n"
+    );
+    folder.write("tidegate.toml", &text)
+}
+
+fn get(server: &Server, path: &str) -> String {
+    let mut wire = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
+    http::exchange(&mut wire, &format!("GET {path}"), "").1
+}
+
+const PASSWORD: [&str; 2] = ["--requirepass", "secret"];
+
+#[test]
+fn a_store_that_is_required_must_be_there() {
+    let folder = Folder::new();
+    let file = config(&folder, servers::free_port(), "required = true");
+    let output = Command::new(TIDEGATE).args(["serve", "--config"]).arg(file).output().unwrap();
+    assert!(!output.status.success());
+    let said = stderr(&output);
+    assert!(said.contains("[store] required = true, and the store at 127.0.0.1:"), "{said}");
+    assert!(said.contains("start it, or correct [store] url") && !said.contains("secret"), "{said}");
+}
+
+#[test]
+fn f2_a_store_that_is_not_required_may_come_later() {
+    let folder = Folder::new();
+    let mut redis = servers::Server::redis(&PASSWORD);
+    redis.kill();
+    let server = Server::start(&folder, Some(&config(&folder, redis.port, "on_failure = \"deny\"")));
+    server.wait_for_log("until then decisions are made by on_failure = \"deny\"");
+    let (code, answer) = server.json(&["hit", "api", "u"]);
+    assert_eq!((code, answer["degraded"].as_str(), answer["allowed"].as_bool()), (1, Some("deny"), Some(false)));
+    assert_eq!(
+        get(&server, "/readyz"),
+        "{\"status\":\"degraded\",\"store\":{\"answers\":false,\"error\":\"unreachable\",\"degraded_decisions\":1}}"
+    );
+    eventually("counted", || get(&server, "/metrics").contains("tidegate_store_errors_total{kind=\"unreachable\"}"));
+    let metrics = get(&server, "/metrics");
+    assert!(metrics.contains("tidegate_store_up 0") && metrics.contains("tidegate_degraded_total 1"), "{metrics}");
+    redis.start_again(&["--maxmemory-policy", "allkeys-lru"]);
+    eventually("service", || get(&server, "/readyz").contains("\"status\":\"ok\""));
+    let (_, answer) = server.json(&["hit", "api", "u"]);
+    assert_eq!((answer["degraded"].as_str(), answer["remaining"].as_u64()), (None, Some(2)));
+    server.wait_for_log("answers again");
+    // It was not there to be asked at the start.
+    server.wait_for_log("the store has maxmemory-policy allkeys-lru");
+    assert!(!server.log().contains("secret"), "{}", server.log());
+}
+
+#[test]
+fn a_store_that_drops_keys_is_warned_of() {
+    let folder = Folder::new();
+    let redis = servers::Server::redis(&[&PASSWORD[..], &["--maxmemory-policy", "volatile-ttl"]].concat());
+    let server = Server::start(&folder, Some(&config(&folder, redis.port, "required = true")));
+    server.wait_for_log("the store has maxmemory-policy volatile-ttl: when its memory is full it drops counts");
+    server.wait_for_log("set it to noeviction");
+}
+
+/// A store that is connected and refuses is told of like one that is gone.
+#[test]
+fn f3_a_refusal_is_in_the_log_and_at_readyz() {
+    let folder = Folder::new();
+    let redis = servers::Server::redis(&[&PASSWORD[..], &["--maxmemory", "1"]].concat());
+    let server = Server::start(&folder, Some(&config(&folder, redis.port, "on_failure = \"allow\"")));
+    // A server takes a moment to see that its memory is full.
+    eventually("a refusal", || {
+        let (_, answer) = server.json(&["hit", "api", "u"]);
+        (answer["degraded"].as_str(), answer["allowed"].as_bool()) == (Some("allow"), Some(true))
+    });
+    assert!(get(&server, "/readyz").contains("\"error\":\"oom\""));
+    assert!(get(&server, "/metrics").contains("tidegate_store_errors_total{kind=\"oom\"} "));
+    server.wait_for_log("its maxmemory is reached; raise it; decisions are made without it");
+}
