@@ -5,6 +5,7 @@
 mod servers;
 
 use servers::Server;
+use servers::cluster::Cluster;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_core::Micros;
@@ -120,6 +121,22 @@ async fn c1_a_redis_that_lost_its_data_is_noticed_and_subscribers_begin_again() 
     let (clock, kind) = first.split_once(' ').unwrap();
     assert!(kind == "KEY_FRAME" && clock.parse::<u64>().unwrap() > 1_000_000, "{first}");
     assert!(matches!(stream.submit(b"a").await, Ok(Outcome::Submitted { .. })), "what incubated is lost with the data");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c1_c2_e3_two_servers_on_a_cluster() {
+    let cluster = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
+    let (url, spec) = (cluster.url().parse().unwrap(), spec(400));
+    let one = Streams::on_redis(vec![spec.clone()], &url, &now()).await.unwrap();
+    let two = Streams::on_redis(vec![spec], &url, &now()).await.unwrap();
+    let (one, two) = (one.get("orders").unwrap(), two.get("orders").unwrap());
+    let mut at_two = two.subscribe(None).await;
+    assert_eq!(told(&mut at_two, 1).await, ["1 KEY_FRAME"]);
+    assert_eq!(one.submit(b"a").await, Ok(Outcome::Submitted { clock: 2 }));
+    assert!(matches!(two.submit(b"a").await, Ok(Outcome::Conflict { .. })));
+    assert_eq!(two.submit(b"b").await, Ok(Outcome::Submitted { clock: 4 }));
+    let expected = ["2 SUBMITTED_EVENT", "3 INVALIDATED_EVENT", "4 SUBMITTED_EVENT", "5 PUBLISHED_EVENT"];
+    assert_eq!(told(&mut at_two, 4).await, expected);
 }
 
 #[tokio::test]
