@@ -202,7 +202,7 @@ fn stopped(redis: &servers::Server, server: &Server, span: Duration) -> Span {
 fn report(what: &str, samples: &[Sample], spans: &[Span]) -> f64 {
     let mut took: Vec<Duration> = samples.iter().map(|sample| sample.took).collect();
     took.sort_unstable();
-    let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
+    let at = |per_mille: usize| took[(took.len() - 1) * per_mille / 1_000];
     let late = took.iter().filter(|took| **took > DEADLINE).count();
     let (wall, cpu) = spans
         .iter()
@@ -212,9 +212,9 @@ fn report(what: &str, samples: &[Sample], spans: &[Span]) -> f64 {
          processor {:.0} % of one",
         samples[0].door,
         took.len(),
-        at(0.5),
-        at(0.99),
-        at(0.999),
+        at(500),
+        at(990),
+        at(999),
         took[took.len() - 1],
         100.0 * cpu.as_secs_f64() / wall.as_secs_f64()
     );
