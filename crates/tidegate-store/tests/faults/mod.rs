@@ -149,8 +149,10 @@ impl Shared {
         let (shared, end, mut to_client) = (Arc::clone(self), Arc::clone(&ended), to_client);
         std::thread::spawn(move || {
             shared.deliver(&queued, &mut to_client, &end);
-            end.store(true, Relaxed);
-            let _ = to_client.shutdown(Shutdown::Write);
+            // After a reset nothing is said, not even that it is over.
+            if !end.swap(true, Relaxed) {
+                let _ = to_client.shutdown(Shutdown::Write);
+            }
         });
         let shared = Arc::clone(self);
         std::thread::spawn(move || shared.questions(client, server, &ended));
