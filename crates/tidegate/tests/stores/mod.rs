@@ -6,6 +6,7 @@
 pub mod servers;
 
 use servers::Server;
+use servers::cluster::Cluster;
 use std::time::Duration;
 use tidegate::{Clock, Gate, LimiterSpec, Micros, Policy, RedisSettings};
 use tokio::runtime::{Builder, Runtime};
@@ -43,8 +44,12 @@ impl Drop for Store {
 
 /// Memory, Redis, Redis behind twemproxy; the latter two also in Pause's layout, if all limiters can have it.
 pub fn all(limiters: &[LimiterSpec], at: Micros) -> Vec<Store> {
-    let mut stores =
-        vec![embedded(limiters, at), on_redis("redis", limiters, at), on_shards("twemproxy", limiters, at)];
+    let mut stores = vec![
+        embedded(limiters, at),
+        on_redis("redis", limiters, at),
+        on_shards("twemproxy", limiters, at),
+        on_cluster("cluster", limiters, at),
+    ];
     if limiters.iter().all(|limiter| limiter.rules.algorithm() == tidegate::Algorithm::Buckets) {
         let limiters: Vec<_> = limiters.iter().map(|limiter| limiter.clone().in_pause_layout()).collect();
         stores.push(on_redis("redis, Pause's layout", &limiters, at));
@@ -76,6 +81,14 @@ fn on_shards(name: &'static str, limiters: &[LimiterSpec], at: Micros) -> Store 
     let proxy = Server::twemproxy(&[&shards[0], &shards[1]]);
     let url = format!("twemproxy://127.0.0.1:{}", proxy.port);
     connected(name, url, limiters, at, [vec![proxy], shards.into()].into_iter().flatten().collect())
+}
+
+fn on_cluster(name: &'static str, limiters: &[LimiterSpec], at: Micros) -> Store {
+    let mut cluster = Cluster::start();
+    let masters: Vec<u16> = cluster.masters().iter().map(|node| node.port).collect();
+    // A replica does not tell of its keys; they are its master's.
+    cluster.nodes.iter_mut().for_each(|node| node.is_redis = masters.contains(&node.port));
+    connected(name, cluster.url(), limiters, at, cluster.nodes)
 }
 
 fn connected(name: &'static str, url: String, limiters: &[LimiterSpec], at: Micros, servers: Vec<Server>) -> Store {
