@@ -4,7 +4,7 @@ use super::section::{Known, Section};
 use super::size;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidegate::{OnFailure, RedisUrl, text};
+use tidegate::{OnFailure, RedisUrl, Tls, TlsFiles, text};
 
 /// Where states live.
 #[derive(Clone, PartialEq, Debug)]
@@ -37,7 +37,21 @@ impl Default for Store {
 }
 
 pub(super) const KNOWN: Known = Known {
-    here: &["kind", "max_memory", "path", "snapshot_every", "url", "on_failure", "local_share", "deadline", "required"],
+    here: &[
+        "kind",
+        "max_memory",
+        "path",
+        "snapshot_every",
+        "url",
+        "on_failure",
+        "local_share",
+        "deadline",
+        "required",
+        "password_file",
+        "ca_file",
+        "client_cert",
+        "client_key",
+    ],
     later: &["endpoints"],
 };
 
@@ -50,7 +64,7 @@ const SNAPSHOT_EVERY_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
 pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Store {
     let default = Store::default();
     let kind = section.parsed("kind", "memory", kind).unwrap_or(Kind::Memory);
-    let redis = read_redis(section, kind);
+    let redis = read_redis(section, kind, folder);
     let path = section.parsed("path", "data", path);
     if let (None, Some(every)) = (&path, section.node("snapshot_every"))
         && section.node("path").is_none()
@@ -83,9 +97,9 @@ fn kind(text: &str) -> Result<Kind, String> {
 }
 
 /// What is only for a Redis, or only for the embedded store, is refused with the other.
-fn read_redis(section: &mut Section<'_>, kind: Kind) -> Option<Redis> {
+fn read_redis(section: &mut Section<'_>, kind: Kind, folder: &Path) -> Option<Redis> {
     let (others, remedy) = match kind {
-        Kind::Memory => (&["url", "on_failure", "local_share", "deadline", "required"][..], "add kind = \"redis\""),
+        Kind::Memory => (&REDIS_ONLY[..], "add kind = \"redis\""),
         Kind::Redis => (&["path", "snapshot_every"][..], "Redis keeps the states"),
     };
     for setting in others {
@@ -102,12 +116,61 @@ fn read_redis(section: &mut Section<'_>, kind: Kind) -> Option<Redis> {
     let url = if section.node("url").is_none() { Some(default) } else { url };
     let on_failure = section.parsed("on_failure", "local", on_failure).unwrap_or_default();
     Some(Redis {
-        url: url?,
+        url: with_files(section, url?, folder),
         on_failure,
         local_share: section.fraction("local_share").unwrap_or(1.0),
         deadline: section.parsed("deadline", "50ms", deadline).unwrap_or(DEADLINE),
         required: section.boolean("required").unwrap_or(false),
     })
+}
+
+const REDIS_ONLY: [&str; 9] = [
+    "url",
+    "on_failure",
+    "local_share",
+    "deadline",
+    "required",
+    "password_file",
+    "ca_file",
+    "client_cert",
+    "client_key",
+];
+
+/// The URL with what lies in files: the password, and certificates for TLS.
+fn with_files(section: &mut Section<'_>, mut url: RedisUrl, folder: &Path) -> RedisUrl {
+    let [password, ca, cert, key] = ["password_file", "ca_file", "client_cert", "client_key"]
+        .map(|setting| section.parsed(setting, "redis.pem", path).map(|path| folder.join(path)));
+    if let (Some(file), Some(place)) = (password, section.node("password_file").map(|node| node.place)) {
+        match std::fs::read_to_string(&file) {
+            Ok(text) if !text.trim().is_empty() => url.password = Some(text.trim_end_matches(['\r', '\n']).to_owned()),
+            Ok(_) => section.refuse(place, "password_file", "the file is empty; write the password into it"),
+            Err(error) => {
+                section.refuse(place, "password_file", &format!("it cannot be read: {error}; check the path"))
+            }
+        }
+    }
+    let set = ["ca_file", "client_cert", "client_key"].into_iter();
+    let Some((setting, place)) = set.into_iter().find_map(|setting| Some((setting, section.node(setting)?.place)))
+    else {
+        return url;
+    };
+    if url.tls.is_none() {
+        section.refuse(place, setting, "it has no effect without TLS; write url = \"rediss://…\", or leave it out");
+        return url;
+    }
+    let client = match (cert, key) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => {
+            section.refuse(place, setting, "client_cert and client_key belong together; set both or neither");
+            return url;
+        }
+    };
+    match Tls::load(TlsFiles { ca, client }) {
+        Ok(tls) => url.tls = Some(tls),
+        Err(problem) => section.refuse(place, setting, &problem),
+    }
+    url
 }
 
 pub(super) fn on_failure(text: &str) -> Result<OnFailure, String> {

@@ -266,6 +266,19 @@ fn store_and_doors_are_checked() {
             "3:15: [store] local_share: 1.5 is not from 0 to 1; write local_share = 0.5",
         ),
         ("[store]\nkind = \"redis\"\ndeadline = \"1ms\"", "3:12: [store] deadline: \"1ms\" is outside 5ms to 10s"),
+        (
+            "[store]\nkind = \"redis\"\nca_file = \"ca.pem\"",
+            "3:11: [store] ca_file: it has no effect without TLS; write url = \"rediss://",
+        ),
+        (
+            "[store]\nkind = \"redis\"\nurl = \"rediss://x\"\nca_file = \"nowhere.pem\"",
+            "4:11: [store] ca_file: folder/nowhere.pem cannot be read as certificates",
+        ),
+        (
+            "[store]\nkind = \"redis\"\nurl = \"rediss://x\"\nclient_key = \"k.pem\"",
+            "4:14: [store] client_key: client_cert and client_key belong together",
+        ),
+        ("[store]\nkind = \"redis\"\npassword_file = \"nowhere\"", "3:17: [store] password_file: it cannot be read"),
         ("[store]\nkind = \"redis\"\non_failure = \"hope\"", "3:14: [store] on_failure: \"hope\" is no way to decide"),
         ("store = 3", "1:9: [store]: this is a number, not a table; write [store]"),
         ("[doors]\nhttp = \"7400\"", "2:8: [doors] http: \"7400\" is no address; write an IP address and a port"),

@@ -5,9 +5,10 @@
 
 use super::error::{Meaning, StoreError};
 use super::resp::{Reply, command, parse};
+use super::tls::Tls;
 use super::url::{Kind, Url};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// How long connecting and the first words may take.
@@ -15,8 +16,13 @@ pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_millis(500);
 /// A command that any server and twemproxy answer, if they answer at all.
 pub(crate) const PROBE: [&[u8]; 2] = [b"GET", b"tg:probe"];
 
-/// A connection to a server.
-pub(crate) type Stream = TcpStream;
+/// A connection to a server, in the clear or not.
+pub(crate) type Stream = Box<dyn Wire>;
+
+/// What bytes go through.
+pub(crate) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 /// Who we are at a server, and what it has to be.
 #[derive(Clone)]
@@ -26,6 +32,7 @@ pub(crate) struct Login {
     /// Not asked for when it is 0, which is what a new connection has.
     database: u32,
     role: Role,
+    tls: Option<Tls>,
 }
 
 /// What a server has to be.
@@ -47,13 +54,19 @@ impl Login {
             Kind::Cluster => Role::Node,
             Kind::Sentinel => Role::Master,
         };
-        Login { user: url.user.clone(), password: url.password.clone(), database: url.database, role }
+        Login {
+            user: url.user.clone(),
+            password: url.password.clone(),
+            database: url.database,
+            role,
+            tls: url.tls.clone(),
+        }
     }
 
     /// At the sentinels.
     pub(crate) fn at_sentinels(url: &Url) -> Login {
         let (user, password) = url.sentinel.clone();
-        Login { user, password, database: 0, role: Role::Node }
+        Login { user, password, database: 0, role: Role::Node, tls: url.tls.clone() }
     }
 
     fn greeting(&self) -> Vec<Vec<u8>> {
@@ -88,8 +101,12 @@ pub(crate) async fn dial(address: &str, login: &Login) -> Result<Stream, StoreEr
 
 async fn greeted(address: &str, login: &Login) -> Result<Stream, StoreError> {
     let failed = |error: std::io::Error| unreachable(address, error.to_string());
-    let mut stream = TcpStream::connect(address).await.map_err(failed)?;
+    let stream = TcpStream::connect(address).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
+    let mut stream: Stream = match &login.tls {
+        None => Box::new(stream),
+        Some(tls) => Box::new(tls.over(stream, address).await.map_err(|why| unreachable(address, why))?),
+    };
     let replies = talk(&mut stream, address, &login.greeting()).await?;
     match replies.last() {
         Some(Reply::List(role)) if role.first() != Some(&Reply::Text(b"master".to_vec())) => {

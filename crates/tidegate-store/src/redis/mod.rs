@@ -20,11 +20,13 @@ mod script;
 mod sentinel;
 mod sharded;
 mod slot;
+mod tls;
 mod url;
 
 pub use ask::{Answers, Asked, Layout, Question};
 pub use error::{Meaning, StoreError};
 pub use foreign::{Lua, Reply};
+pub use tls::{Tls, TlsFiles};
 pub use url::{Kind, Url, UrlError};
 
 use route::Route;

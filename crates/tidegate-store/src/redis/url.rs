@@ -2,6 +2,7 @@
 //!
 //! Invariant: no password is ever part of what [`Url`] prints, nor of an error.
 
+use super::tls::{Tls, TlsFiles};
 use std::fmt;
 
 /// Where a Redis is, and who we are there.
@@ -21,6 +22,8 @@ pub struct Url {
     pub master: String,
     /// Who we are at the sentinels, if they want to know: user and password.
     pub sentinel: (Option<String>, Option<String>),
+    /// With TLS: whom we trust and who we are.
+    pub tls: Option<Tls>,
 }
 
 /// Kinds of installations.
@@ -50,7 +53,7 @@ impl fmt::Display for UrlError {
 }
 
 const EXAMPLE: &str = "write it as redis://[user:password@]host:6379/0, redis-cluster://host:6379,host:6379, \
-                       redis-sentinel://host:26379,host:26379/MASTER or twemproxy://host:22121";
+                       redis-sentinel://host:26379,host:26379/MASTER or twemproxy://host:22121; rediss://… with TLS";
 
 /// Most addresses: any of them leads to all the others.
 const ADDRESSES_MAX: usize = 64;
@@ -64,7 +67,7 @@ impl Url {
 
     fn new(kind: Kind, addresses: Vec<String>) -> Url {
         let (user, password, master, sentinel) = (None, None, String::new(), (None, None));
-        Url { kind, addresses, user, password, database: 0, master, sentinel }
+        Url { kind, addresses, user, password, database: 0, master, sentinel, tls: None }
     }
 }
 
@@ -91,7 +94,12 @@ impl std::str::FromStr for Url {
 
     fn from_str(text: &str) -> Result<Url, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| fail("the URL has no scheme"))?;
-        let kind = Kind::ALL.into_iter().find(|kind| kind.scheme().0 == scheme);
+        // rediss://, rediss-sentinel:// and rediss-cluster:// are the same with TLS.
+        let (plain, secret) = match scheme.strip_prefix("rediss") {
+            Some(rest) => (format!("redis{rest}"), true),
+            None => (scheme.to_owned(), false),
+        };
+        let kind = Kind::ALL.into_iter().find(|kind| kind.scheme().0 == plain);
         let kind = kind.ok_or_else(|| fail(&format!("the scheme \"{}\" is not known", scheme.escape_debug())))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         // A password may hold a slash only as %2F.
@@ -101,6 +109,7 @@ impl std::str::FromStr for Url {
         (url.user, url.password) = credentials(who)?;
         (url.master, url.database) = path_of(kind, path)?;
         url.sentinel = sentinel_of(kind, query)?;
+        url.tls = secret.then(|| Tls::load(TlsFiles::default())).transpose().map_err(|error| fail(&error))?;
         Ok(url)
     }
 }
@@ -200,7 +209,12 @@ fn decoded(text: &str) -> Result<String, UrlError> {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.kind.scheme().0, self.addresses.join(","))?;
+        let scheme = self.kind.scheme().0;
+        match (&self.tls, scheme.strip_prefix("redis")) {
+            (Some(_), Some(rest)) => write!(f, "rediss{rest}")?,
+            _ => f.write_str(scheme)?,
+        }
+        write!(f, "://{}", self.addresses.join(","))?;
         if self.kind == Kind::Sentinel {
             write!(f, "/{}", self.master)?;
         }
@@ -237,6 +251,10 @@ mod tests {
         check("redis-cluster://:p@a,b:7,[::1]:8", "a:6379,b:7,[::1]:8", None, Some("p"), "/0");
         check("redis-sentinel://u:p@a,b:7/main", "a:26379,b:7", Some("u"), Some("p"), "main/0");
         check("redis-sentinel://a/main/3?sentinel_password=x", "a:26379", None, None, "main/3");
+        check("rediss-cluster://a", "a:6379", None, None, "/0");
+        let url: Url = "rediss://:secret@x/3".parse().unwrap();
+        assert_eq!((url.tls.is_some(), url.to_string().as_str()), (true, "rediss://x:6379/3"));
+        assert!("twemproxys://x".parse::<Url>().is_err());
     }
 
     #[test]
