@@ -58,6 +58,15 @@ pub(crate) fn plural(n: u64, word: &str) -> String {
     format!("{} {word}{s}", count(n))
 }
 
+/// `3 limiters`, `1 limiter, 2 streams`.
+pub(crate) fn policy(config: &crate::config::Config) -> String {
+    let limiters = plural(config.policy.limiters().len() as u64, "limiter");
+    match config.streams.len() as u64 {
+        0 => limiters,
+        streams => format!("{limiters}, {}", plural(streams, "stream")),
+    }
+}
+
 /// `1.5 MiB`.
 pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];

@@ -75,7 +75,7 @@ fn done(outcome: Result<(), String>) -> ExitCode {
 fn validate(file: &Path) -> ExitCode {
     match config::load(file, config::from_environment()) {
         Ok(config) => {
-            let limiters = human::plural(config.policy.limiters().len() as u64, "limiter");
+            let limiters = human::policy(&config);
             say(&format!("{} is valid: {limiters}", file.display()));
             exit::OK
         }

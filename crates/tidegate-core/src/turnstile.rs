@@ -144,7 +144,7 @@ impl<W> Turnstile<W> {
     /// # Errors
     /// When the key must wait, for its limits or because others of it are in line.
     pub fn pass(&mut self, key: KeyHash, now: Micros) -> Result<Permit, Closed> {
-        self.turn(now);
+        self.note(now);
         let at = self.places.of(key, self.window, self.bounds.keys);
         match self.closed(at) {
             None => Ok(self.start(at, now)),
@@ -157,7 +157,7 @@ impl<W> Turnstile<W> {
     /// # Errors
     /// When the line is full.
     pub fn wait(&mut self, key: KeyHash, weight: u32, call: W, now: Micros) -> Result<Ticket, LineFull> {
-        self.turn(now);
+        self.note(now);
         let heavy = self.waiters.weight() + u64::from(weight) > self.bounds.waiting_weight;
         if heavy || self.waiters.in_line() >= self.bounds.waiting {
             return Err(LineFull);
@@ -190,7 +190,7 @@ impl<W> Turnstile<W> {
                 let at = self.waiters[ticket.0].place;
                 self.waiters.leave(&mut self.places[at].line, ticket.0);
                 self.line_up(at);
-                self.turn(now);
+                self.note(now);
             }
         }
     }
@@ -199,7 +199,7 @@ impl<W> Turnstile<W> {
     pub fn finish(&mut self, permit: Permit, now: Micros) {
         self.end(&permit);
         self.line_up(permit.place);
-        self.turn(now);
+        self.note(now);
         self.serve(now);
     }
 
@@ -221,8 +221,14 @@ impl<W> Turnstile<W> {
         Ticket(who)
     }
 
-    /// Notes the time. To be called at [`Turnstile::next_turn`].
+    /// Notes the time, and forgets an idle key or two. To be called at [`Turnstile::next_turn`], and now and
+    /// then in quiet times.
     pub fn turn(&mut self, now: Micros) {
+        self.note(now);
+        self.places.forget_some(self.window);
+    }
+
+    fn note(&mut self, now: Micros) {
         self.now = self.now.max(now);
         let window = self.bounds.window(self.now);
         if window > self.window {
@@ -230,7 +236,6 @@ impl<W> Turnstile<W> {
             self.places.release_parked();
             self.serve(window);
         }
-        self.places.forget_some(self.window);
     }
 
     /// When somebody who waits for a window will have it.

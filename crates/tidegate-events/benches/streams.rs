@@ -1,8 +1,13 @@
 //! How many events a stream takes, how late it publishes, and what a million of them weigh.
 //!
-//! `cargo bench -p tidegate-events`; `-- --quick` for a tenth. Prints what it found; the floors of the
+//! `cargo bench -p tidegate-events --features redis --bench streams`; `-- --quick` for a short run. Without the
+//! feature there is no Redis in it, with it a redis-server is started. Prints what it found; the floors of the
 //! promises are checked at the end.
 #![allow(clippy::unwrap_used, reason = "a bench that fails should say so")]
+
+#[cfg(feature = "redis")]
+#[path = "../../tidegate-store/tests/servers/mod.rs"]
+mod servers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,9 +21,15 @@ fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let memory = runtime.block_on(submissions("in memory", None, 4, seconds));
     let folder = tempfile::tempdir_in(".").unwrap();
-    let durable = runtime.block_on(submissions("durable, group commit", Some(folder.path()), 256, seconds));
+    println!("the floor of one commit: {:.2} ms to write and sync 4 KiB", sync_ms(folder.path()));
+    let durable = runtime.block_on(submissions("durable, group commit", Some(folder.path()), 1_024, seconds));
     runtime.block_on(lateness(if quick { 2_000 } else { 5_000 }, seconds));
     let bytes = if quick { 0.0 } else { runtime.block_on(weight(1_000_000)) };
+    #[cfg(feature = "redis")]
+    {
+        let redis = runtime.block_on(shared(seconds));
+        assert!(redis >= 5_000.0, "on Redis: {redis:.0} submissions/s, fewer than 5,000");
+    }
     assert!(memory >= 50_000.0, "in memory: {memory:.0} submissions/s, fewer than 50,000");
     assert!(durable >= 10_000.0, "durable: {durable:.0} submissions/s, fewer than 10,000");
     assert!(bytes <= 300e6, "a million events take {:.0} MB, more than 300", bytes / 1e6);
@@ -39,12 +50,29 @@ fn open(duration_ms: u64, folder: Option<&std::path::Path>, now: &Now) -> (Strea
     (streams, stream)
 }
 
+/// Two servers, as it were, on one Redis.
+#[cfg(feature = "redis")]
+async fn shared(seconds: u64) -> f64 {
+    let server = servers::Server::redis(&[]);
+    let mut spec = StreamSpec::new("bench", Mode::StrictlyOnce);
+    (spec.rules.duration_ms, spec.rules.max_events) = (2_000, 1_000_000);
+    let (url, now) = (server.url().parse().unwrap(), now());
+    let first = Streams::on_redis(vec![spec.clone()], &url, &now).await.unwrap();
+    let second = Streams::on_redis(vec![spec], &url, &now).await.unwrap();
+    let both = [first.get("bench").unwrap(), second.get("bench").unwrap()];
+    drive("on one Redis, two servers", 64, seconds, |task| Arc::clone(both[usize::try_from(task % 2).unwrap()])).await
+}
+
 /// Many tasks, each submitting one event after another, one in eight for the second time.
 async fn submissions(what: &str, folder: Option<&std::path::Path>, tasks: u64, seconds: u64) -> f64 {
     let (_streams, stream) = open(2_000, folder, &now());
+    drive(what, tasks, seconds, |_| Arc::clone(&stream)).await
+}
+
+async fn drive(what: &str, tasks: u64, seconds: u64, stream: impl Fn(u64) -> Arc<Stream>) -> f64 {
     let (start, count) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let submit = |task: u64| {
-        let (stream, count) = (Arc::clone(&stream), Arc::clone(&count));
+        let (stream, count) = (stream(task), Arc::clone(&count));
         async move {
             let mut i = 0_u64;
             while start.elapsed() < Duration::from_secs(seconds) {
@@ -62,6 +90,18 @@ async fn submissions(what: &str, folder: Option<&std::path::Path>, tasks: u64, s
     let rate = count.load(Relaxed) as f64 / start.elapsed().as_secs_f64();
     println!("{what}: {rate:.0} submissions/s by {tasks} tasks");
     rate
+}
+
+/// What the disk takes, on the average of twenty.
+fn sync_ms(folder: &std::path::Path) -> f64 {
+    use std::io::Write as _;
+    let mut file = std::fs::File::create(folder.join("floor")).unwrap();
+    let start = Instant::now();
+    for _ in 0..20 {
+        file.write_all(&[7; 4_096]).unwrap();
+        file.sync_data().unwrap();
+    }
+    start.elapsed().as_secs_f64() * 1e3 / 20.0
 }
 
 /// At a steady rate: how long after t + D the message is there for a subscriber in this process.

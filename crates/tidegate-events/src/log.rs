@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
@@ -34,6 +35,9 @@ pub(crate) struct Log {
     kept: Mutex<Kept>,
     /// The latest clock value; [`UNKNOWN`] before there is one, [`CLOSED`] once there will be no more.
     latest: watch::Sender<u64>,
+    /// Subscribers now, and those that were cut for being slow.
+    pub(crate) listeners: AtomicU64,
+    pub(crate) cut: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -63,13 +67,18 @@ impl Log {
     /// An empty log of a stream that stands at `clock`.
     pub(crate) fn new(clock: u64) -> Log {
         let kept = Kept { before: clock, ..Kept::default() };
-        Log { kept: Mutex::new(kept), latest: watch::Sender::new(clock) }
+        Log {
+            kept: Mutex::new(kept),
+            latest: watch::Sender::new(clock),
+            listeners: AtomicU64::new(0),
+            cut: AtomicU64::new(0),
+        }
     }
 
     /// A log of a stream that is not known yet; it begins with [`Log::begin`].
     #[cfg(feature = "redis")]
     pub(crate) fn unknown() -> Log {
-        Log { kept: Mutex::default(), latest: watch::Sender::new(UNKNOWN) }
+        Log { latest: watch::Sender::new(UNKNOWN), ..Log::new(0) }
     }
 
     /// Begins, or begins anew, after `clock`: whoever stood elsewhere is behind.

@@ -6,6 +6,7 @@ use crate::subscription::Subscription;
 use crate::{Outcome, StreamSpec};
 use bytes::Bytes;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Above so many bytes a snapshot is used again for the next subscriber, with the deltas since: encoding it
@@ -21,6 +22,24 @@ pub struct Stream {
     pub(crate) line: Line,
     /// The latest large snapshot.
     shared: Mutex<Option<Snapshot>>,
+    outcomes: [AtomicU64; 4],
+}
+
+/// What a stream did since the start, and how it stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// Events that were accepted.
+    pub submitted: u64,
+    /// Events that were rejected for another of their text.
+    pub conflict: u64,
+    /// Events that were refused for want of room.
+    pub full: u64,
+    /// Events of which nobody knows what became of them.
+    pub unavailable: u64,
+    /// Subscribers now.
+    pub subscribers: u64,
+    /// Subscribers that were cut for being slow.
+    pub cut: u64,
 }
 
 /// All incubating events at a clock value.
@@ -60,7 +79,7 @@ impl fmt::Display for SubmitError {
 
 impl Stream {
     pub(crate) fn new(spec: StreamSpec, log: Arc<Log>, line: Line) -> Stream {
-        Stream { spec, log, line, shared: Mutex::new(None) }
+        Stream { spec, log, line, shared: Mutex::new(None), outcomes: Default::default() }
     }
 
     /// Its name and rules.
@@ -87,7 +106,23 @@ impl Stream {
     /// When the text is no event, or the stream cannot take any.
     pub async fn submit(&self, event: &[u8]) -> Result<Outcome, SubmitError> {
         let event = crate::check_event(event).map_err(SubmitError::Event)?;
-        self.line.submit(event).await
+        let answered = self.line.submit(event).await;
+        let index = match &answered {
+            Ok(Outcome::Submitted { .. }) => 0,
+            Ok(Outcome::Conflict { .. }) => 1,
+            Ok(Outcome::Full { .. }) => 2,
+            Err(_) => 3,
+        };
+        self.outcomes[index].fetch_add(1, Relaxed);
+        answered
+    }
+
+    /// What it did since the start.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let [submitted, conflict, full, unavailable] = self.outcomes.each_ref().map(|count| count.load(Relaxed));
+        let (subscribers, cut) = (self.log.listeners.load(Relaxed), self.log.cut.load(Relaxed));
+        Counts { submitted, conflict, full, unavailable, subscribers, cut }
     }
 
     /// All incubating events; given once everything in it is durable.

@@ -79,10 +79,10 @@ impl Opening {
             let stream = Arc::new(Stream::new(spec, log, Line::Embedded(Box::new(line))));
             let runner = Arc::clone(&stream);
             let thread = std::thread::Builder::new().name(format!("stream {}", stream.spec.name));
-            let thread = thread.spawn(move || {
-                if let Line::Embedded(line) = &runner.line {
-                    line.run(journal);
-                }
+            let thread = thread.spawn(move || match &runner.line {
+                Line::Embedded(line) => line.run(journal),
+                #[cfg(feature = "redis")]
+                Line::Shared(_) => {}
             })?;
             streams.threads.get_mut().unwrap_or_else(PoisonError::into_inner).push(thread);
             streams.streams.push(stream);

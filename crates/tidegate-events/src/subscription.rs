@@ -4,6 +4,7 @@ use crate::Snapshot;
 use crate::log::{Log, Message, Read};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::watch;
 
 /// About so many bytes are taken from the log at once.
@@ -44,6 +45,7 @@ impl fmt::Display for Cut {
 impl Subscription {
     pub(crate) fn after(log: Arc<Log>, clock: u64) -> Subscription {
         let growth = log.growth();
+        log.listeners.fetch_add(1, Relaxed);
         Subscription { log, growth, after: clock, snapshot: None }
     }
 
@@ -74,7 +76,10 @@ impl Subscription {
                     self.after = messages.last().map_or(self.after, |message| message.clock);
                     return Ok(messages);
                 }
-                Read::Behind => return Err(Cut::Behind(self.after)),
+                Read::Behind => {
+                    self.log.cut.fetch_add(1, Relaxed);
+                    return Err(Cut::Behind(self.after));
+                }
                 Read::Nothing if self.log.is_closed() => return Err(Cut::Closed(self.after)),
                 Read::Nothing => {
                     // The sender lives as long as the log.
@@ -82,6 +87,12 @@ impl Subscription {
                 }
             }
         }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.log.listeners.fetch_sub(1, Relaxed);
     }
 }
 

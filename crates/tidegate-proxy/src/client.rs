@@ -156,6 +156,9 @@ impl Drop for Busy {
     }
 }
 
+/// Answers up to this size are copied together: for the kernel one piece is cheaper than several.
+const SMALL: usize = 1024;
+
 /// The connection as hyper sees it.
 pub(crate) struct ClientIo(pub(crate) Arc<Client>);
 
@@ -195,9 +198,18 @@ impl AsyncWrite for ClientIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.0.socket().stream).poll_write_vectored(cx, bufs);
-        self.0.note_written(&written);
-        written
+        let length: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if length > SMALL {
+            let written = Pin::new(&mut self.0.socket().stream).poll_write_vectored(cx, bufs);
+            self.0.note_written(&written);
+            return written;
+        }
+        let (mut small, mut at) = ([0; SMALL], 0);
+        for buf in bufs {
+            small[at..at + buf.len()].copy_from_slice(buf);
+            at += buf.len();
+        }
+        self.poll_write(cx, &small[..at])
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -140,34 +140,30 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 impl Exchange {
     async fn run(&self, parts: Parts, body: Incoming, busy: Busy) -> Outcome<Response<Reply>> {
         let has_body = !body.is_end_stream();
-        let mut slot = match self.site.queue.pass(self.asked.key) {
+        let slot = match self.site.queue.pass(self.asked.key) {
             Ok(slot) => slot,
             // Boxed, like all that is seldom: what a request's future holds is copied for every request.
             Err(closed) => Box::pin(self.line_up(closed, has_body)).await?,
         };
-        let (mut request, on_upgrade) = self.rewrite(parts, body);
+        let (request, on_upgrade) = self.rewrite(parts, body);
         let mut patience = self.patience(self.rules.policy.upstream_timeout);
-        loop {
-            let (mut link, good) = match self.take_link(slot) {
-                Ok(ready) => ready,
-                Err(slot) => Box::pin(self.ready_to_send(slot, has_body)).await?,
-            };
-            let now = self.site.clock.now();
-            match link.send(request, &mut patience).await {
-                Sent::Answered(answer) => {
-                    self.site.metrics.note_start(self.arrived, good.possible(), now);
-                    patience.heard();
-                    let held = Held { link, pool: self.pool(), slot: good, busy };
-                    return self.answer(*answer, on_upgrade, held, patience);
-                }
-                Sent::NotSent(unsent) => (request, slot) = (*unsent, good),
-                Sent::ClientBroke(error) => return Err(Box::new(client_broke(&error))),
-                Sent::UpstreamBroke(error) => return Err(Box::new(self.upstream_broke(&error))),
-                Sent::Silence => {
-                    self.site.metrics.note_upstream_error();
-                    let detail = "the upstream does not answer; try again later";
-                    return Err(Box::new(refusal(StatusCode::GATEWAY_TIMEOUT, "upstream_silent", detail)));
-                }
+        let (mut link, slot) = match self.take_link(slot) {
+            Ok(ready) => ready,
+            Err(slot) => Box::pin(self.ready_to_send(slot, has_body)).await?,
+        };
+        self.site.metrics.note_start(self.arrived, slot.possible(), self.site.clock.now());
+        match link.send(request, &mut patience).await {
+            Sent::Answered(answer) => {
+                patience.heard();
+                let held = Held { link, pool: self.pool(), slot, busy };
+                self.answer(*answer, on_upgrade, held, patience)
+            }
+            Sent::ClientBroke(error) => Err(Box::new(client_broke(&error))),
+            Sent::UpstreamBroke(error) => Err(Box::new(self.upstream_broke(&error))),
+            Sent::Silence => {
+                self.site.metrics.note_upstream_error();
+                let detail = "the upstream does not answer; try again later";
+                Err(Box::new(refusal(StatusCode::GATEWAY_TIMEOUT, "upstream_silent", detail)))
             }
         }
     }

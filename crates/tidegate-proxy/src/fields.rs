@@ -6,8 +6,9 @@ use http::header::{
 };
 use std::net::IpAddr;
 
+const HOPS: usize = 6;
 /// Fields that speak of one connection (RFC 9110, 7.6.1).
-const HOP_BY_HOP: [HeaderName; 6] = [
+static HOP_BY_HOP: [HeaderName; HOPS] = [
     CONNECTION,
     TE,
     TRANSFER_ENCODING,
@@ -15,6 +16,8 @@ const HOP_BY_HOP: [HeaderName; 6] = [
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
 ];
+const CONNECTION_AT: usize = 0;
+const TE_AT: usize = 1;
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// What a client's address becomes in the fields; made once for each connection.
@@ -34,6 +37,9 @@ impl Hop {
 
 /// Does the request ask for a WebSocket?
 pub(crate) fn wants_websocket(headers: &HeaderMap) -> bool {
+    if !headers.contains_key(UPGRADE) {
+        return false;
+    }
     let mut protocols = headers.get_all(UPGRADE).iter();
     let is_websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
     // Only this protocol: another one inside the connection would be requests that nobody limits.
@@ -44,9 +50,9 @@ pub(crate) fn wants_websocket(headers: &HeaderMap) -> bool {
 
 /// Makes a client's fields fit to be forwarded.
 pub(crate) fn to_upstream(headers: &mut HeaderMap, hop: &Hop, is_websocket: bool) {
-    let trailers =
-        headers.contains_key(TE) && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"));
-    remove_hop_by_hop(headers);
+    let found = hop_by_hop(headers);
+    let trailers = found[TE_AT] && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"));
+    remove_hop_by_hop(headers, found);
     // `100 Continue` was, or will be, told by us.
     headers.remove(EXPECT);
     if is_websocket {
@@ -60,34 +66,48 @@ pub(crate) fn to_upstream(headers: &mut HeaderMap, hop: &Hop, is_websocket: bool
     append(headers, FORWARDED, &hop.forwarded);
 }
 
-/// Makes an upstream's fields fit for the client.
+/// Makes an upstream's fields fit for the client. Its answer had a length or a coding, not both.
 pub(crate) fn to_client(headers: &mut HeaderMap) {
-    if headers.contains_key(TRANSFER_ENCODING) {
-        // The coding decided how the body was read; a length beside it would be a second opinion.
-        headers.remove(CONTENT_LENGTH);
+    let found = hop_by_hop(headers);
+    remove_hop_by_hop(headers, found);
+}
+
+/// Which of the fields for one hop are there, in one pass: looking for each would cost more.
+fn hop_by_hop(headers: &HeaderMap) -> [bool; HOPS] {
+    let mut found = [false; HOPS];
+    for name in headers.keys() {
+        if let Some(at) = HOP_BY_HOP.iter().position(|known| known == name) {
+            found[at] = true;
+        }
     }
-    remove_hop_by_hop(headers);
+    found
 }
 
 /// Removes what speaks of one connection, and what the sender says does.
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let mut lines = headers.get_all(CONNECTION).iter();
-    let plain = |line: &HeaderValue| [&b"keep-alive"[..], b"close"].contains(&line.as_bytes());
-    // What almost every message says names no field.
-    let names_fields = lines.next().is_some_and(|line| !plain(line)) || lines.next().is_some();
-    if names_fields {
-        let named: Vec<HeaderName> =
-            tokens(headers, &CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
-        // A length is framing, and a Host is where the request goes: neither is the sender's to take away.
-        for name in named.iter().filter(|name| **name != CONTENT_LENGTH && **name != http::header::HOST) {
+fn remove_hop_by_hop(headers: &mut HeaderMap, found: [bool; HOPS]) {
+    if found[CONNECTION_AT] {
+        remove_named(headers);
+    }
+    for (name, found) in HOP_BY_HOP.iter().zip(found) {
+        if found {
             headers.remove(name);
         }
     }
-    // Comparing names is cheaper than looking for each: most messages have none of them.
-    if headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
-        for name in &HOP_BY_HOP {
-            headers.remove(name);
-        }
+}
+
+/// Removes the fields that `Connection` names.
+fn remove_named(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(CONNECTION).iter();
+    let plain = |line: &HeaderValue| [&b"keep-alive"[..], b"close"].contains(&line.as_bytes());
+    // What almost every message says names no field.
+    if lines.next().is_none_or(plain) && lines.next().is_none() {
+        return;
+    }
+    let named: Vec<HeaderName> =
+        tokens(headers, &CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
+    // A length is framing, and a Host is where the request goes: neither is the sender's to take away.
+    for name in named.iter().filter(|name| **name != CONTENT_LENGTH && **name != http::header::HOST) {
+        headers.remove(name);
     }
 }
 
@@ -180,7 +200,7 @@ mod tests {
     #[test]
     fn answers_lose_them_too() {
         let mut headers =
-            map("transfer-encoding: chunked|content-length: 5|connection: x-a|x-a: 1|x-b: 2|upgrade: h2c");
+            map("transfer-encoding: chunked|connection: x-a|x-a: 1|x-b: 2|upgrade: h2c|keep-alive: timeout=5");
         to_client(&mut headers);
         assert_eq!(text(&headers), "x-b: 2");
     }

@@ -10,7 +10,7 @@ use tidegate::Micros;
 const PARTS: u64 = 8;
 /// Powers of two: up to 2^36 µs, 19 hours.
 const POWERS: usize = 34;
-const BUCKETS: usize = PARTS as usize * POWERS;
+const BUCKETS: usize = 8 * POWERS;
 
 /// How often something took how long.
 pub(crate) struct Histogram {

@@ -76,9 +76,9 @@ fn read_one(input: &mut BytesMut, method: &Method) -> io::Result<Option<Head>> {
     });
     let places: Vec<Place> = places.collect();
     let bytes = input.split_to(length).freeze();
-    let headers = fields_of(&bytes, &places)?;
-    let framing = framing_of(status, method, &headers)?;
-    let keeps_alive = is_http11 && framing != Framing::UntilClose && !wants_close(&headers);
+    let (headers, about) = fields_of(&bytes, &places)?;
+    let framing = framing_of(status, method, &about)?;
+    let keeps_alive = is_http11 && framing != Framing::UntilClose && !about.wants_close;
     Ok(Some(Head { status, headers, framing, keeps_alive }))
 }
 
@@ -86,44 +86,56 @@ fn read_one(input: &mut BytesMut, method: &Method) -> io::Result<Option<Head>> {
 type Place = (usize, usize, usize, usize);
 
 /// The fields, whose values stay where they were read.
-fn fields_of(bytes: &Bytes, places: &[Place]) -> io::Result<HeaderMap> {
+fn fields_of(bytes: &Bytes, places: &[Place]) -> io::Result<(HeaderMap, About)> {
     let mut headers = HeaderMap::with_capacity(places.len());
+    let mut about = About::default();
     for &(name, name_end, value, value_end) in places {
         let name = HeaderName::from_bytes(&bytes[name..name_end]).map_err(|_| bad("a field's name is none"))?;
         let value = HeaderValue::from_maybe_shared(bytes.slice(value..value_end));
-        headers.append(name, value.map_err(|_| bad("a field's value is none"))?);
+        let value = value.map_err(|_| bad("a field's value is none"))?;
+        about.note(&name, &value);
+        headers.append(name, value);
     }
-    Ok(headers)
+    Ok((headers, about))
+}
+
+/// What the fields say of the connection and of the body, noted as they are read.
+#[derive(Default)]
+struct About {
+    codings: Vec<HeaderValue>,
+    lengths: u32,
+    length: Option<u64>,
+    wants_close: bool,
+}
+
+impl About {
+    fn note(&mut self, name: &HeaderName, value: &HeaderValue) {
+        if *name == CONTENT_LENGTH {
+            self.lengths += 1;
+            self.length = number(value.as_bytes(), 10);
+        } else if *name == TRANSFER_ENCODING {
+            self.codings.push(value.clone());
+        } else if *name == CONNECTION {
+            let mut options = value.as_bytes().split(|byte| *byte == b',');
+            self.wants_close |= options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
+        }
+    }
 }
 
 /// How the body ends (RFC 9112, 6.3).
-fn framing_of(status: StatusCode, method: &Method, headers: &HeaderMap) -> io::Result<Framing> {
+fn framing_of(status: StatusCode, method: &Method, about: &About) -> io::Result<Framing> {
     let bodiless = status.is_informational() || [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
     if bodiless || *method == Method::HEAD {
         return Ok(Framing::Done);
     }
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
-    match (codings.next(), lengths.next()) {
-        (Some(coding), None) if codings.next().is_none() && coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
-            Ok(Framing::Chunks(Chunks::Size))
-        }
-        (Some(_), _) => Err(bad("the answer's transfer coding is not chunked alone")),
-        (None, None) => Ok(Framing::UntilClose),
-        (None, Some(length)) => {
-            let length = number(length.as_bytes(), 10).filter(|_| lengths.next().is_none());
-            match length.ok_or_else(|| bad("the answer's length is none, or there are several"))? {
-                0 => Ok(Framing::Done),
-                length => Ok(Framing::Length(length)),
-            }
-        }
+    match (about.codings.as_slice(), about.lengths, about.length) {
+        ([coding], 0, _) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(Framing::Chunks(Chunks::Size)),
+        ([_, ..], _, _) => Err(bad("the answer's transfer coding is not chunked alone")),
+        ([], 0, _) => Ok(Framing::UntilClose),
+        ([], 1, Some(0)) => Ok(Framing::Done),
+        ([], 1, Some(length)) => Ok(Framing::Length(length)),
+        _ => Err(bad("the answer's length is none, or there are several")),
     }
-}
-
-fn wants_close(headers: &HeaderMap) -> bool {
-    let lines = headers.get_all(CONNECTION).iter();
-    let mut options = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
 }
 
 /// Digits and nothing else, and few enough to count.

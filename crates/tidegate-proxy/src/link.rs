@@ -35,8 +35,6 @@ pub(crate) struct Link {
     keeps_alive: bool,
     /// The request was not written to its end.
     is_cut_short: bool,
-    /// It was used before: the upstream may have closed it meanwhile.
-    is_used: bool,
     /// Which upstream it leads to, counted up when the policy names another.
     pub(crate) generation: u64,
     _open: Open,
@@ -45,8 +43,6 @@ pub(crate) struct Link {
 /// What became of a request.
 pub(crate) enum Sent {
     Answered(Box<Head>),
-    /// The upstream had closed the connection before; it has seen nothing of the request.
-    NotSent(Box<Request<ClientBody>>),
     /// The client's body broke.
     ClientBroke(BodyError),
     /// The upstream broke off, or does not speak HTTP/1.
@@ -80,7 +76,6 @@ impl Link {
             framing: Framing::Done,
             keeps_alive: true,
             is_cut_short: false,
-            is_used: false,
             generation,
             _open: Open(Arc::clone(open)),
         }
@@ -88,10 +83,6 @@ impl Link {
 
     /// Sends a request and waits for the head of its answer, as long as there is patience.
     pub(crate) async fn send(&mut self, request: Request<ClientBody>, patience: &mut Patience) -> Sent {
-        // Before the first byte goes out: an end that has come already would be taken for this request's.
-        if std::mem::replace(&mut self.is_used, true) && self.has_closed() {
-            return Sent::NotSent(Box::new(request));
-        }
         let method = request.method().clone();
         self.keeps_alive = false;
         self.outgoing = Some(Outgoing::new(request));

@@ -42,11 +42,11 @@ pub(crate) struct Pools {
 const IDLE_TICKS_MAX: u64 = 4;
 
 impl Pool {
-    /// An idle connection. Whether the upstream has closed it shows when it is used.
+    /// An idle connection that the upstream has not closed.
     pub(crate) fn take(&self, generation: u64) -> Option<Box<Link>> {
         loop {
-            let idle = self.idle().pop()?;
-            if idle.link.generation == generation {
+            let mut idle = self.idle().pop()?;
+            if idle.link.generation == generation && !idle.link.has_closed() {
                 return Some(idle.link);
             }
         }

@@ -144,11 +144,13 @@ async fn accept(
     }
     drop(listener);
     drop(front);
-    // Those who wait for a window are told to go; monitors may look on until the workers have ended.
-    sleep(TICK).await;
-    while Arc::strong_count(&site) > beside.len() + 2 && site.queue.census().in_flight > 0 {
-        sleep(ACCEPT_PAUSE).await;
-    }
+    // Monitors may look on while requests under way end.
+    let all_end = async {
+        while site.queue.census().in_flight > 0 {
+            sleep(ACCEPT_PAUSE).await;
+        }
+    };
+    let _ = timeout(site.settings.drain_timeout, all_end).await;
 }
 
 fn from_std(listener: StdListener) -> io::Result<TcpListener> {

@@ -264,7 +264,7 @@ impl Head {
     fn value_end(&self) -> State {
         let whole = match self.field {
             Field::Length => self.digits > 0,
-            Field::Coding => &self.coding == CHUNKED && self.coding_len == CHUNKED.len(),
+            Field::Coding => self.coding == CHUNKED && self.coding_len == CHUNKED.len(),
             Field::Other => true,
         };
         if whole { State::ValueCr } else { State::Bad }

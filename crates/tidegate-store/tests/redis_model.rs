@@ -7,6 +7,7 @@
 mod servers;
 
 use servers::Server;
+use servers::cluster::Cluster;
 use tidegate_core::all_or_nothing::{self, Analysis, IfBlocked, Intent, Room, Ruling, Subject};
 use tidegate_core::{Algorithm, Limit, Micros, Rules, State, Verdict};
 use tidegate_store::redis::{Asked, Layout, Question, Redis};
@@ -51,10 +52,20 @@ async fn valkey_counts_as_the_core_does() {
     compare(&Server::valkey()).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_cluster_counts_as_the_core_does() {
+    let cluster = Cluster::start();
+    compare_at(&cluster.url(), STEPS / 5, &cluster.masters()).await;
+}
+
 async fn compare(server: &Server) {
-    let redis = Redis::open(server.url().parse().unwrap()).await;
+    compare_at(&server.url(), STEPS, &[server]).await;
+}
+
+async fn compare_at(url: &str, steps: u64, servers: &[&Server]) {
+    let redis = Redis::open(url.parse().unwrap()).await;
     let seed = setting("TIDEGATE_SEED").unwrap_or(1);
-    let steps = setting("TIDEGATE_STEPS").unwrap_or(STEPS);
+    let steps = setting("TIDEGATE_STEPS").unwrap_or(steps);
     for algorithm in Algorithm::ALL {
         let all = limits_of(algorithm);
         for (index, texts) in all.iter().enumerate() {
@@ -72,7 +83,7 @@ async fn compare(server: &Server) {
             }
         }
     }
-    let mut eternal = server.keys_without_expiry();
+    let mut eternal: Vec<String> = servers.iter().flat_map(|server| server.keys_without_expiry()).collect();
     eternal.retain(|key| !key.starts_with("b:|"));
     assert_eq!(eternal, Vec::<String>::new(), "A9: all but Pause's lists of blocks expire");
 }

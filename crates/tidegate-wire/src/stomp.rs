@@ -228,12 +228,15 @@ pub fn push(out: &mut Vec<u8>, command: &str, headers: &[(&str, &str)], body: &[
 }
 
 fn push_escaped(out: &mut Vec<u8>, text: &str, escapes: bool) {
+    if !escapes || !text.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | b':' | b'\\')) {
+        return out.extend_from_slice(text.as_bytes());
+    }
     for byte in text.bytes() {
         match byte {
-            b'\r' if escapes => out.extend_from_slice(b"\\r"),
-            b'\n' if escapes => out.extend_from_slice(b"\\n"),
-            b':' if escapes => out.extend_from_slice(b"\\c"),
-            b'\\' if escapes => out.extend_from_slice(b"\\\\"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b':' => out.extend_from_slice(b"\\c"),
+            b'\\' => out.extend_from_slice(b"\\\\"),
             byte => out.push(byte),
         }
     }
@@ -243,8 +246,10 @@ fn push_escaped(out: &mut Vec<u8>, text: &str, escapes: bool) {
 mod tests {
     use super::*;
 
+    type Expected<'a> = (Command, &'a [(&'a str, &'a str)], &'a str);
+
     #[track_caller]
-    fn check(text: &str, expected: Result<(Command, &[(&str, &str)], &str), &str>) {
+    fn check(text: &str, expected: Result<Expected<'_>, &str>) {
         match (read(&mut text.as_bytes()), expected) {
             (Ok(Some(frame)), Ok((command, headers, body))) => {
                 assert_eq!((frame.command, frame.body), (command, body.as_bytes()), "{text:?}");

@@ -10,6 +10,8 @@ mod degraded;
 mod elsewhere;
 mod open;
 mod operate;
+#[cfg(feature = "redis")]
+mod trouble;
 
 #[cfg(feature = "redis")]
 pub use elsewhere::{RedisSettings, StoreHealth};
@@ -82,6 +84,23 @@ pub struct Limiter {
     /// This process's share of the rules, for when the store does not answer.
     #[cfg(feature = "redis")]
     local: Arc<tidegate_core::Rules>,
+}
+
+/// Uses that came together and are answered together; see [`Gate::hit_each_at`].
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    now: Micros,
+    /// Until when the store may answer.
+    #[cfg(feature = "redis")]
+    by: Option<tokio::time::Instant>,
+}
+
+impl Batch {
+    /// The reading of the clock that it began at.
+    #[must_use]
+    pub const fn now(&self) -> Micros {
+        self.now
+    }
 }
 
 /// What a new policy did to the states.
@@ -262,15 +281,35 @@ impl Gate {
     }
 
     /// The same for a door that has read the clock for a batch, and whose protocol bounds its keys
-    /// itself: they may be empty, and up to 1000 bytes long.
-    ///
-    /// Where the store is elsewhere this blocks the thread, until the deadline at most: not for async code.
+    /// itself: they may be empty, and up to 1000 bytes long. With a store elsewhere, see [`Gate::hit_each_at`].
     pub fn hit_many_at(&self, limiter: &Limiter, keys: &[&[u8]], cost: u32, now: Micros, answers: &mut Vec<Ruling>) {
-        #[cfg(feature = "redis")]
-        if let Some(elsewhere) = &self.0.redis {
-            return self.hit_many_elsewhere(elsewhere, limiter, keys, cost, now, answers);
+        if self.is_elsewhere() {
+            let uses: Vec<(&Limiter, &[u8])> = keys.iter().map(|key| (limiter, *key)).collect();
+            return self.hit_each_at(&uses, cost, &self.batch(now), answers);
         }
         limiter.table.hit_many(&limiter.spec.rules, keys, cost, now, answers);
+    }
+
+    /// The same for keys of several limiters and every store. Where it is elsewhere this blocks the thread,
+    /// until the deadline at most, which counts from when the batch was begun: not for async code.
+    pub fn hit_each_at(&self, uses: &[(&Limiter, &[u8])], cost: u32, batch: &Batch, answers: &mut Vec<Ruling>) {
+        #[cfg(feature = "redis")]
+        if let Some(elsewhere) = &self.0.redis {
+            return self.hit_each_elsewhere(elsewhere, uses, cost, batch, answers);
+        }
+        for (limiter, key) in uses {
+            answers.push(limiter.table.decide(&limiter.spec.rules, key, cost, Intent::Hit, || batch.now));
+        }
+    }
+
+    /// Begins a batch at this reading of the clock.
+    #[must_use]
+    pub fn batch(&self, now: Micros) -> Batch {
+        Batch {
+            now,
+            #[cfg(feature = "redis")]
+            by: self.0.redis.as_ref().map(elsewhere::Elsewhere::by),
+        }
     }
 
     /// Replaces the policy. Changed limits apply from the next call. States are kept by limiter name;

@@ -1,8 +1,9 @@
 //! A tower layer: any HTTP service behind a gate.
 //!
 //! For each request the layer makes a [`Question`], asks the gate, and either answers 429 itself or
-//! calls the service and adds the RateLimit fields to its response. It never reads bodies, spawns
-//! nothing and waits for nothing: a decision takes microseconds.
+//! calls the service and adds the RateLimit fields to its response. It never reads bodies and spawns
+//! nothing. On the embedded store it waits for nothing, as a decision takes microseconds; where the store is
+//! elsewhere, the request waits for the answer before the service is called.
 //! Invariant: the inner service is called for an allowed request or for one without a question,
 //! and for no other.
 
@@ -87,12 +88,14 @@ pub struct RateLimit<S> {
 
 impl<S, RequestBody, ResponseBody> Service<Request<RequestBody>> for RateLimit<S>
 where
-    S: Service<Request<RequestBody>, Response = Response<ResponseBody>>,
-    ResponseBody: From<String>,
+    S: Service<Request<RequestBody>, Response = Response<ResponseBody>> + Clone + Send + 'static,
+    S::Future: Send,
+    RequestBody: Send + 'static,
+    ResponseBody: From<String> + Send,
 {
     type Response = Response<ResponseBody>;
     type Error = S::Error;
-    type Future = RateLimitFuture<S::Future, ResponseBody>;
+    type Future = RateLimitFuture<S::Future, ResponseBody, S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -100,39 +103,95 @@ where
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        let answer = (self.layer.ask)(&parts).map(|question| question.put_to(&self.layer.gate));
-        let headers = match answer {
-            None => None,
-            Some(Ok(answer)) if answer.allowed => RateLimitHeaders::of(&answer),
-            Some(Ok(answer)) => return RateLimitFuture::refused(denial(&answer)),
-            Some(Err(error)) => return RateLimitFuture::refused(failure(&error)),
-        };
-        RateLimitFuture::passed(self.inner.call(Request::from_parts(parts, body)), headers)
+        let question = (self.layer.ask)(&parts);
+        let request = Request::from_parts(parts, body);
+        match question {
+            None => RateLimitFuture::passed(self.inner.call(request), None),
+            Some(question) if self.layer.gate.is_elsewhere() => self.call_when_answered(question, request),
+            Some(question) => match headers_if_allowed(question.put_to(&self.layer.gate)) {
+                Ok(headers) => RateLimitFuture::passed(self.inner.call(request), headers),
+                Err(refusal) => RateLimitFuture::refused(refusal),
+            },
+        }
     }
 }
 
+impl<S> RateLimit<S> {
+    fn call_when_answered<RequestBody, ResponseBody>(
+        &mut self,
+        question: Question,
+        request: Request<RequestBody>,
+    ) -> RateLimitFuture<S::Future, ResponseBody, S::Error>
+    where
+        S: Service<Request<RequestBody>, Response = Response<ResponseBody>> + Clone + Send + 'static,
+        S::Future: Send,
+        RequestBody: Send + 'static,
+        ResponseBody: From<String> + Send,
+    {
+        // The service that said it is ready is the one to be called; its clone has to say so anew.
+        let clone = self.inner.clone();
+        let mut ready = std::mem::replace(&mut self.inner, clone);
+        let gate = self.layer.gate.clone();
+        RateLimitFuture::asking(Box::pin(async move {
+            match headers_if_allowed(question.ask(&gate).await) {
+                Err(refusal) => Ok(refusal),
+                Ok(headers) => {
+                    let mut response = ready.call(request).await?;
+                    if let Some(headers) = headers {
+                        add_headers(&mut response, headers);
+                    }
+                    Ok(response)
+                }
+            }
+        }))
+    }
+}
+
+/// The RateLimit fields of an allowed request, or the response that refuses it.
+fn headers_if_allowed<B: From<String>>(
+    answer: Result<Answer, AskError>,
+) -> Result<Option<RateLimitHeaders>, Response<B>> {
+    match answer {
+        Ok(answer) if answer.allowed => Ok(RateLimitHeaders::of(&answer)),
+        Ok(answer) => Err(denial(&answer)),
+        Err(error) => Err(failure(&error)),
+    }
+}
+
+type Asking<B, E> = Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>>;
+
 pin_project! {
     /// The response of a [`RateLimit`] service: the inner service's, or the gate's refusal.
-    #[derive(Debug)]
-    pub struct RateLimitFuture<F, B> {
+    pub struct RateLimitFuture<F, B, E> {
         #[pin]
         passed: Option<F>,
         headers: Option<RateLimitHeaders>,
         refused: Option<Response<B>>,
+        asking: Option<Asking<B, E>>,
     }
 }
 
-impl<F, B> RateLimitFuture<F, B> {
-    fn passed(response: F, headers: Option<RateLimitHeaders>) -> RateLimitFuture<F, B> {
-        RateLimitFuture { passed: Some(response), headers, refused: None }
-    }
-
-    fn refused(response: Response<B>) -> RateLimitFuture<F, B> {
-        RateLimitFuture { passed: None, headers: None, refused: Some(response) }
+impl<F, B, E> std::fmt::Debug for RateLimitFuture<F, B, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RateLimitFuture")
     }
 }
 
-impl<F, B, E> Future for RateLimitFuture<F, B>
+impl<F, B, E> RateLimitFuture<F, B, E> {
+    fn passed(response: F, headers: Option<RateLimitHeaders>) -> RateLimitFuture<F, B, E> {
+        RateLimitFuture { passed: Some(response), headers, refused: None, asking: None }
+    }
+
+    fn refused(response: Response<B>) -> RateLimitFuture<F, B, E> {
+        RateLimitFuture { passed: None, headers: None, refused: Some(response), asking: None }
+    }
+
+    fn asking(asking: Asking<B, E>) -> RateLimitFuture<F, B, E> {
+        RateLimitFuture { passed: None, headers: None, refused: None, asking: Some(asking) }
+    }
+}
+
+impl<F, B, E> Future for RateLimitFuture<F, B, E>
 where
     F: Future<Output = Result<Response<B>, E>>,
 {
@@ -140,6 +199,9 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        if let Some(asking) = this.asking {
+            return asking.as_mut().poll(cx);
+        }
         let Some(passed) = this.passed.as_pin_mut() else {
             return Poll::Ready(Ok(this.refused.take().expect("a future is not polled after it was ready")));
         };
@@ -186,6 +248,12 @@ fn denial<B: From<String>>(answer: &Answer) -> Response<B> {
 fn failure<B: From<String>>(error: &AskError) -> Response<B> {
     let (status, code, detail) = match error {
         AskError::Key(error) => (StatusCode::BAD_REQUEST, "bad_key", error.to_string()),
+        #[cfg(feature = "redis")]
+        AskError::Store(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "store_unavailable",
+            "the rate limiter's store does not do this".to_owned(),
+        ),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "limiter_failed", "the rate limiter is misconfigured".to_owned()),
     };
     let title = status.canonical_reason().unwrap_or_default();

@@ -16,7 +16,7 @@ mod policy;
 pub use action::{Action, Actions, Analyzed, Event, Incremented, Unless};
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use clock::{Clock, ManualClock, ProcessClock};
-pub use gate::{Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloaded, Saves, Settings, Usage};
+pub use gate::{Batch, Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloaded, Saves, Settings, Usage};
 #[cfg(feature = "redis")]
 pub use gate::{RedisSettings, StoreHealth};
 pub use headers::RateLimitHeaders;

@@ -2,6 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "the harness is test code too")]
 
+#[cfg(feature = "redis")]
+#[path = "../../tidegate-store/tests/servers/mod.rs"]
+mod servers;
+
 use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::routing::get;
@@ -21,21 +25,29 @@ struct Server {
     _runtime: Runtime,
 }
 
-fn gate() -> Gate {
+fn policy() -> Policy {
     let limiter = |name, limits: &[&str]| {
         let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();
         LimiterSpec::new(name, Rules::new(Algorithm::SlidingLog, &limits).unwrap())
     };
-    let policy = Policy::new(vec![
+    Policy::new(vec![
         limiter("api", &["2 per minute", "500 per hour"]),
         limiter("login-user", &["1 per minute"]).by(Some("login"), &["user"]),
         limiter("login-ip", &["2 per minute"]).by(Some("login"), &["ip"]),
-    ]);
-    Gate::with_clock(policy.unwrap(), Clock::manual(Micros::from_secs(1_000)))
+    ])
+    .unwrap()
+}
+
+fn gate() -> Gate {
+    Gate::with_clock(policy(), Clock::manual(Micros::from_secs(1_000)))
 }
 
 fn start(layers: impl Fn(&Gate) -> Vec<RateLimitLayer>) -> Server {
-    let (gate, calls) = (gate(), Arc::new(AtomicUsize::new(0)));
+    start_on(gate(), Runtime::new().unwrap(), layers)
+}
+
+fn start_on(gate: Gate, runtime: Runtime, layers: impl Fn(&Gate) -> Vec<RateLimitLayer>) -> Server {
+    let calls = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&calls);
     let handler = move || async move {
         counter.fetch_add(1, Relaxed);
@@ -43,7 +55,6 @@ fn start(layers: impl Fn(&Gate) -> Vec<RateLimitLayer>) -> Server {
     };
     let routes = Router::new().route("/", get(handler));
     let router = layers(&gate).into_iter().fold(routes, |router, layer| router.layer(layer));
-    let runtime = Runtime::new().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
@@ -176,4 +187,24 @@ fn a_hundred_at_once_at_limit_two_are_exactly_two() {
         asking.into_iter().map(|asked| asked.join().unwrap()).filter(|r| r.contains("200 OK")).count()
     });
     assert_eq!((allowed, server.calls.load(Relaxed)), (2, 2));
+}
+
+/// The same layer on a gate whose states are in Redis: the request waits for the answer.
+#[cfg(feature = "redis")]
+#[test]
+fn a_store_elsewhere_is_waited_for_before_the_service_is_called() {
+    let redis = servers::Server::redis(&[]);
+    let runtime = Runtime::new().unwrap();
+    let settings = tidegate::RedisSettings {
+        deadline: std::time::Duration::from_secs(5),
+        ..tidegate::RedisSettings::new(redis.url().parse().unwrap())
+    };
+    let gate = runtime.block_on(Gate::on_redis(&policy(), settings, Clock::manual(Micros::from_secs(1_000))));
+    let server = start_on(gate, runtime, |gate| vec![by_api_key(gate)]);
+    for expected in ["200", "200", "429"] {
+        let response = ask(&server, "x-api-key: k\r\n");
+        assert!(response.starts_with(&format!("HTTP/1.1 {expected}")), "{response}");
+        assert!(response.contains("ratelimit-policy: \"api\""), "{response}");
+    }
+    assert_eq!(server.calls.load(Relaxed), 2);
 }

@@ -32,6 +32,55 @@ fn check_parts(text: &str, parts: &[&str]) {
 }
 
 #[test]
+fn the_proxy_is_read_and_checked() {
+    let text = r#"
+[proxy]
+listen = "[::1]:0"
+admin = "127.0.0.1:0"
+upstream = "https://h:8443"
+limit = "3 per 2s"
+in_flight = 0
+when_limited = "reject"
+max_waiting = 7
+max_waiting_bytes = "1MiB"
+max_wait = "5m"
+max_upstream = 9
+max_connections = 11
+max_paths = 13
+key = ["path", "method", "host", "ip", "header.x-api-key"]
+templates = ["/users/{id}"]
+trusted_hops = 2
+connect_timeout = "1s"
+upstream_timeout = "2s"
+client_timeout = "3s"
+"#;
+    let policy = read(text, &[]).unwrap().proxy.unwrap().policy().unwrap();
+    assert_eq!((policy.limit.to_string().as_str(), policy.in_flight, policy.max_waiting), ("3 per 2s", 0, 7));
+    assert_eq!((policy.max_upstream, policy.max_keys, policy.trusted_hops), (9, 13, 2));
+    assert_eq!((policy.key.len(), policy.templates.len(), policy.max_wait), (5, 1, Some(Duration::from_secs(300))));
+    let default = read("[proxy]\nupstream = \"http://h\"", &[]).unwrap().proxy.unwrap();
+    assert_eq!(default.listen.to_string(), "127.0.0.1:4040");
+    assert_eq!(default.policy().unwrap().limit.to_string(), "100 per 1m");
+    for (setting, part) in [
+        ("upstream = \"h:80\"", "has no scheme or no host; write http://HOST:PORT"),
+        ("limit = \"5 per minute burst 9\"", "counts starts per window, leave them out"),
+        ("limit = \"five\"", "does not start with a count"),
+        ("in_flight = -1", "-1 is no whole number from 0 to 10000000; write one, such as in_flight = 100"),
+        ("in_flight = \"100\"", "is a string, not a number"),
+        ("max_upstream = 0", "0 is no whole number from 1"),
+        ("when_limited = \"queue\"", "use \"wait\" or \"reject\""),
+        ("max_wait = \"2d\"", "is outside 1ms to 1d"),
+        ("key = [\"query\"]", "use path, method, host, ip or header.NAME"),
+        ("key = []", "all requests would share one limit"),
+        ("templates = [\"/users\"]", "has no blank"),
+        ("replicas = \"share\"", "replicas is not in this version"),
+        ("limits = \"x\"", "did you mean \"limit\"?"),
+    ] {
+        check_parts(&format!("[proxy]\n{setting}\n"), &["t.toml:2:", part]);
+    }
+}
+
+#[test]
 fn an_empty_file_is_valid() {
     assert_eq!(read("", &[]), Ok(Config::default()));
     assert_eq!(read("# nothing\n", &[]), Ok(Config::default()));

@@ -13,7 +13,7 @@ pub(super) fn print(listening: &Doors, file: Option<&Path>, config: &Config) {
 }
 
 fn text(listening: &Doors, file: Option<&Path>, config: &Config) -> String {
-    let limiters = human::plural(config.policy.limiters().len() as u64, "limiter");
+    let limiters = human::policy(config);
     let policy = file.map_or("an example policy".to_owned(), |file| file.display().to_string());
     let state = match (&config.store.redis, &config.store.path) {
         (Some(redis), _) => format!("in {}", redis.url),

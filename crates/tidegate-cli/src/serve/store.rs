@@ -1,6 +1,7 @@
 //! A store elsewhere: opening it, and telling people how it does.
 
 use crate::config::{Config, Redis};
+use std::time::{Duration, Instant};
 use tidegate::{Clock, Gate, RedisSettings, StoreError};
 use tracing::{info, warn};
 
@@ -39,22 +40,33 @@ async fn warn_of_eviction(gate: &Gate) {
 /// Tells when the store goes away, and when it is back.
 #[derive(Default)]
 pub(super) struct Watch {
-    away: Option<StoreError>,
+    /// What was told of it, and when.
+    away: Option<(&'static str, Instant)>,
 }
 
+/// How often the same failure is told of again while it comes and goes.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
 impl Watch {
-    pub(super) fn look(&mut self, gate: &Gate) {
+    pub(super) async fn look(&mut self, gate: &Gate) {
         let Some(health) = gate.store_health() else { return };
         match (&self.away, health.error) {
-            (None, Some(error)) => {
-                warn!("{error}; decisions are made without it");
-                self.away = Some(error);
+            (None, Some(error)) => self.tell(&error),
+            (Some((kind, told)), Some(error)) if *kind != error.label() || told.elapsed() >= TELL_EVERY => {
+                self.tell(&error);
             }
             (Some(_), None) => {
                 info!("the store at {} answers again; {} decisions were made without it", health.url, health.degraded);
                 self.away = None;
+                // It may be another, or have been set up anew.
+                warn_of_eviction(gate).await;
             }
             _ => {}
         }
+    }
+
+    fn tell(&mut self, error: &StoreError) {
+        warn!("{error}; decisions are made without it");
+        self.away = Some((error.label(), Instant::now()));
     }
 }

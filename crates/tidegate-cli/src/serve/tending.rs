@@ -28,7 +28,7 @@ pub(super) async fn run(gate: Gate, store: Store, stopped: watch::Receiver<bool>
         tokio::select! {
             () = &mut stop => return Ok(()),
             _ = tend.tick() => {
-                watch.look(&gate);
+                watch.look(&gate).await;
                 aside(&gate, Gate::tend).await?;
             }
             _ = save.tick(), if store.path.is_some() => {

@@ -3,7 +3,7 @@
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { followStomp } from '../../../../clients/js/tidegate-events.js';
+import { EventModel, followFeed, followStomp } from '../../../../clients/js/tidegate-events.js';
 
 const require = createRequire(`${process.env.CLIENTS}/`);
 const { Client } = require('@stomp/stompjs');
@@ -79,6 +79,52 @@ must(gaps === 0, `${gaps} gaps`);
 const clocks = seen.map((m) => m.clock);
 must(clocks.every((c, i) => i === 0 || c === clocks[i - 1] + 1), `C1, C2: clocks ${clocks}`);
 must(model.clock > clock, 'the clock went on');
+
+// The model alone: a missing clock value is a gap, and nothing is changed by what comes after it.
+const alone = new EventModel(2000);
+const delta = (clock, event, messageType) => ({ clock, eventTime: { event, time: 1 }, messageType });
+must(alone.apply(delta(1, 'a', 'SUBMITTED_EVENT')) === 'gap', 'no snapshot yet');
+must(alone.apply({ clock: 5, snapshot: [], messageType: 'KEY_FRAME' }) === 'applied', 'a snapshot');
+must(alone.apply(delta(6, 'a', 'SUBMITTED_EVENT')) === 'applied', 'the next');
+must(alone.apply(delta(8, 'b', 'SUBMITTED_EVENT')) === 'gap' && alone.clock === 6, 'a gap');
+must(alone.apply(delta(6, 'a', 'SUBMITTED_EVENT')) === 'old', 'seen before');
+
+// The same stream as server-sent events, through a small EventSource.
+class Source {
+  constructor(address) {
+    this.stop = new AbortController();
+    this.read(address).catch(() => {});
+  }
+
+  async read(address) {
+    const reader = (await fetch(address, { signal: this.stop.signal })).body.getReader();
+    const decoder = new TextDecoder();
+    for (let text = ''; ;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const events = (text + decoder.decode(value, { stream: true })).split('\n\n');
+      text = events.pop();
+      for (const event of events) {
+        const data = event.split('\n').find((line) => line.startsWith('data: '));
+        if (data) this.onmessage({ data: data.slice(6) });
+      }
+    }
+  }
+
+  close() {
+    this.stop.abort();
+  }
+}
+const feed = followFeed(`http://${address}`, 'orders', { durationMs: 2000, Source });
+await until(() => feed.model.clock !== null, 'the snapshot of the feed');
+send('by feed', 'r5');
+await until(() => feed.model.events.has('by feed') && model.events.has('by feed'), 'an event in both models');
+await until(() => feed.model.clock === model.clock, 'the same clock');
+const theirs = await (await fetch(`http://${address}/v1/streams/orders`)).json();
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+must(theirs.clock !== model.clock || same(model.snapshot(), theirs.snapshot), `C3: ${JSON.stringify(theirs)}`);
+must(same(model.snapshot(), feed.model.snapshot()), 'C3: both models are the same');
+feed.close();
 await client.deactivate();
 console.log('done');
 process.exit(0);

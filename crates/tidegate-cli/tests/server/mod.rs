@@ -92,6 +92,15 @@ impl Server {
         eventually(part, || self.log().contains(part));
     }
 
+    /// The processor time that it has used.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // The name is in brackets and may have spaces; times are the 14th and 15th field, in hundredths.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        Duration::from_millis(ticks * 10)
+    }
+
     /// The UDP door's address, from the banner.
     pub(crate) fn udp(&self) -> &str {
         self.banner.lines().find_map(|line| line.strip_prefix("listening on udp://")).unwrap()

@@ -1,6 +1,6 @@
 //! The turnstile's keys: what each counted, and where it stands among the others.
 //!
-//! A place that is as if it had never been used is forgotten, a few at each call, so that no call
+//! A place that is as if it had never been used is forgotten, a few for each newcomer, so that no call
 //! takes long however many keys there are. When there are more keys in use than may be, newcomers
 //! share: a few thousand places, chosen by hash, count for all of them.
 //! Invariant: within a window all that a key does is counted in one place, its own or a shared one.
@@ -67,7 +67,7 @@ pub(super) struct Places {
 
 /// Places for keys that have none of their own.
 const SHARED: u64 = 4096;
-/// How many places are looked at, at each call: more than a call can add.
+/// How many places are looked at, at a time: more than a newcomer adds.
 const LOOKED_AT: u32 = 2;
 /// Free places that are kept when no key is left.
 const KEPT: usize = 1024;
@@ -85,6 +85,8 @@ impl Places {
         if let Some(own) = self.by_key.get(&key) {
             return *own;
         }
+        // A newcomer looks for more places than he takes.
+        self.forget_some(window);
         let key_of_shared = KeyHash([u64::MAX, key.0[0] % SHARED]);
         let shared = if self.shared > 0 { self.by_key.get(&key_of_shared).copied() } else { None };
         match shared {

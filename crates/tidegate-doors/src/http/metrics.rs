@@ -8,6 +8,7 @@ use super::routes::{ROUTE_COUNT, ROUTES};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tidegate::{LimiterInfo, Micros};
+use tidegate_events::{Counts, Stream};
 
 /// Every status that the door answers.
 const STATUSES: [u16; 19] =
@@ -77,6 +78,7 @@ pub(crate) fn text(door: &Door) -> String {
     push_requests(&mut text, &door.metrics);
     push_latency(&mut text, &door.metrics);
     push_connections(&mut text, door);
+    push_streams(&mut text, door);
     if let Some(udp) = &door.settings.udp {
         for (name, kind, help, value) in udp.metrics() {
             head(&mut text, name, kind, help);
@@ -118,6 +120,36 @@ fn push_limiters(text: &mut String, limiters: &[LimiterInfo]) {
         head(text, name, kind, help);
         for info in limiters {
             line!(text, "{name}{{limiter=\"{}\"}} {}", info.spec.name, read(info));
+        }
+    }
+}
+
+fn push_streams(text: &mut String, door: &Door) {
+    type Read = fn(&Stream) -> u64;
+    let streams = door.settings.streams.all();
+    if streams.is_empty() {
+        return;
+    }
+    let name = "tidegate_stream_submissions_total";
+    head(text, name, "counter", "Events by what became of them.");
+    for stream in streams {
+        let Counts { submitted, conflict, full, unavailable, .. } = stream.counts();
+        let outcomes = [("submitted", submitted), ("conflict", conflict), ("full", full), ("unavailable", unavailable)];
+        for (outcome, count) in outcomes {
+            line!(text, "{name}{{stream=\"{}\",outcome=\"{outcome}\"}} {count}", stream.spec().name);
+        }
+    }
+    let plain: [(&str, &str, &str, Read); 3] = [
+        ("tidegate_stream_events", "gauge", "Texts that are remembered.", |s| s.len() as u64),
+        ("tidegate_stream_subscribers", "gauge", "Subscribers over STOMP and server-sent events.", |s| {
+            s.counts().subscribers
+        }),
+        ("tidegate_stream_cut_total", "counter", "Subscribers that were cut for being slow.", |s| s.counts().cut),
+    ];
+    for (name, kind, help, read) in plain {
+        head(text, name, kind, help);
+        for stream in streams {
+            line!(text, "{name}{{stream=\"{}\"}} {}", stream.spec().name, read(stream));
         }
     }
 }

@@ -83,7 +83,7 @@ impl Label {
     /// The heads of the WebSocket and the STOMP frame; the body and a NUL must follow.
     fn push_head(&self, out: &mut Vec<u8>, message_id: u64, content_type: &str, body_len: usize) {
         let (message_id, length) = (message_id.to_string(), body_len.to_string());
-        let ack = format!("{} {message_id}", self.id);
+        let ack = if self.acknowledges { format!("{} {message_id}", self.id) } else { String::new() };
         let headers = [
             ("subscription", self.id.as_str()),
             ("message-id", &message_id),
@@ -93,8 +93,9 @@ impl Label {
             ("ack", &ack),
         ];
         let headers = if self.acknowledges { &headers[..] } else { &headers[..5] };
-        let mut head = Vec::with_capacity(160);
+        let mut head = Vec::with_capacity(192);
         stomp::push_head(&mut head, "MESSAGE", headers);
+        out.reserve(head.len() + body_len + 16);
         websocket::push_head(out, Opcode::Text, head.len() + body_len + 1);
         out.extend_from_slice(&head);
     }

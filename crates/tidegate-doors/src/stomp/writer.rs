@@ -6,16 +6,14 @@ use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Chunks that wait for the socket. A subscription's chunk has about 64 KiB; a key frame is one chunk.
 pub(super) const QUEUE: usize = 8;
 /// A client that takes no byte for so long, while there are some for it, is stalled.
 const STALL: Duration = Duration::from_secs(10);
 /// How long a client may take to read why it is cut.
-pub(super) const LAST_WORDS: Duration = Duration::from_secs(20);
-/// As good as never.
-const NEVER: Duration = Duration::from_secs(86_400 * 365);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// What is to be written.
 pub(super) enum Out {
@@ -29,18 +27,19 @@ pub(super) enum Out {
 
 /// Writes until the queue ends, the socket fails, or the last words are said.
 pub(super) async fn run(mut io: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Out>) {
-    let mut beat = NEVER;
+    let mut beat = Beat::default();
     loop {
-        let written = match timeout(beat, queue.recv()).await {
-            Err(_) => write(&mut io, vec![words::heart_beat()]).await,
-            Ok(Some(Out::Parts(parts))) => write(&mut io, parts).await,
-            Ok(Some(Out::Beat(every))) => {
-                beat = every;
+        let written = match beat.or(queue.recv()).await {
+            None => write(&mut io, vec![words::heart_beat()]).await,
+            Some(Some(Out::Parts(parts))) => write(&mut io, parts).await,
+            Some(Some(Out::Beat(every))) => {
+                beat = Beat { every: Some(every), last: Instant::now() };
                 continue;
             }
-            Ok(Some(Out::Last(last))) => return end(&mut io, vec![last]).await,
-            Ok(None) => return,
+            Some(Some(Out::Last(last))) => return end(&mut io, vec![last]).await,
+            Some(None) => return,
         };
+        beat.last = Instant::now();
         match written {
             Ok(()) => {}
             Err(Failed::Stalled(mut rest)) => {
@@ -51,6 +50,28 @@ pub(super) async fn run(mut io: impl AsyncWrite + Unpin, mut queue: mpsc::Receiv
                 return end(&mut io, rest).await;
             }
             Err(Failed::Gone) => return,
+        }
+    }
+}
+
+/// When something must be said again, if heart-beats were agreed on.
+struct Beat {
+    every: Option<Duration>,
+    last: Instant,
+}
+
+impl Default for Beat {
+    fn default() -> Beat {
+        Beat { every: None, last: Instant::now() }
+    }
+}
+
+impl Beat {
+    /// What comes first: the work, or (`None`) the time for a heart-beat. Without heart-beats there is no timer.
+    async fn or<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        match self.every {
+            Some(every) => timeout_at(self.last + every, work).await.ok(),
+            None => Some(work.await),
         }
     }
 }

@@ -5,7 +5,7 @@ use arc_swap::ArcSwap;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use tidegate::{Gate, Limiter, Micros, Ruling};
+use tidegate::{Batch, Gate, Limiter, Micros, Ruling};
 use tidegate_wire::udp::{Command, REPLY_LEN_MAX, Reply, Request};
 
 /// Answers datagrams on an engine, by routes that can be replaced while it is asked.
@@ -117,6 +117,7 @@ impl Desk {
     ) {
         let rulings = &mut clerk.rulings;
         let (live, caches) = self.in_force(&mut clerk.at);
+        let batch = self.gate.batch(now);
         // Counting all shards takes a while: once a batch is enough.
         let mut size = None;
         let mut waiting: Vec<Waiting<'_>> = Vec::with_capacity(datagrams.len());
@@ -138,16 +139,16 @@ impl Desk {
                 },
                 // These tell what the uses before them led to.
                 Command::GetStats(key) => {
-                    self.decide(live, &mut waiting, now, rulings, slots, &mut seen);
+                    self.decide(live, &mut waiting, &batch, rulings, slots, &mut seen);
                     slots[index].write(&request, &self.stats(live, caches, key));
                 }
                 Command::GetSize => {
-                    self.decide(live, &mut waiting, now, rulings, slots, &mut seen);
+                    self.decide(live, &mut waiting, &batch, rulings, slots, &mut seen);
                     slots[index].write(&request, size.get_or_insert_with(|| self.size()));
                 }
             }
         }
-        self.decide(live, &mut waiting, now, rulings, slots, &mut seen);
+        self.decide(live, &mut waiting, &batch, rulings, slots, &mut seen);
     }
 
     /// The routes in force, with this thread's caches; new ones after a reload.
@@ -160,30 +161,37 @@ impl Desk {
         (live, caches)
     }
 
-    /// Decides all that wait, one call to the store for each limiter among them. Uses of one key have
-    /// one limiter, so that they stay in order.
+    /// Decides all that wait: here one call for each limiter among them, elsewhere one wait for all.
+    /// Uses of one key have one limiter, so that they stay in order.
     fn decide(
         &self,
         live: &Live,
         waiting: &mut Vec<Waiting<'_>>,
-        now: Micros,
+        batch: &Batch,
         rulings: &mut Vec<Ruling>,
         slots: &mut [Slot],
         seen: &mut impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
     ) {
+        let elsewhere = self.gate.is_elsewhere();
         while let Some(first) = waiting.first() {
             let number = first.limiter;
-            let limiter = &live.limiters[number];
-            let same = || waiting.iter().filter(|use_| use_.limiter == number);
-            let mut keys: Vec<&[u8]> = Vec::with_capacity(waiting.len());
-            keys.extend(same().map(|use_| use_.key.as_ref()));
+            let together = |use_: &&Waiting<'_>| elsewhere || use_.limiter == number;
+            let same = || waiting.iter().filter(together);
             rulings.clear();
-            self.gate.hit_many_at(limiter, &keys, 1, now, rulings);
+            if elsewhere {
+                let uses: Vec<_> = same().map(|use_| (&live.limiters[use_.limiter], use_.key.as_ref())).collect();
+                self.gate.hit_each_at(&uses, 1, batch, rulings);
+            } else {
+                let mut keys: Vec<&[u8]> = Vec::with_capacity(waiting.len());
+                keys.extend(same().map(|use_| use_.key.as_ref()));
+                self.gate.hit_many_at(&live.limiters[number], &keys, 1, batch.now(), rulings);
+            }
             for (use_, ruling) in same().zip(rulings.iter()) {
+                let limiter = &live.limiters[use_.limiter];
                 slots[use_.index].write(&use_.request, &decided(limiter, ruling));
                 seen(&use_.key, Some(limiter), Some(ruling));
             }
-            waiting.retain(|use_| use_.limiter != number);
+            waiting.retain(|use_| !elsewhere && use_.limiter != number);
         }
     }
 

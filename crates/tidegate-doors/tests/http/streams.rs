@@ -38,6 +38,7 @@ fn events_are_submitted_conflict_and_fill_up() {
         GET /v1/streams/orders/events -> 405 allow: POST
         GET /v1/streams/orders/feed?from=7 -> 400 unknown_field
         GET /v1/streams/orders/feed?from_clock=x -> 400 "code":"bad_clock"
+        GET /metrics -> 200 tidegate_stream_submissions_total{{stream="orders",outcome="conflict"}} 3 & tidegate_stream_events{{stream="orders"}} 3 & !taco
         POST /time-sync -> 200 {{"frames":20,"apart_ms":50}}
         "#
         ),

@@ -109,3 +109,29 @@ async fn t1_a_clock_set_back_goes_on_and_a_lost_state_is_told() {
     assert!(lost.lost && lost.clock > 1_000_000, "C1: {lost:?}");
     assert!(!call(1_412, "advance", lost.clock).await.lost);
 }
+
+#[tokio::test]
+async fn e1_what_came_due_while_nobody_was_there_ends_as_configured() {
+    let server = Server::redis(&[]);
+    let redis = Redis::open(server.url().parse().unwrap()).await;
+    for (overdue, end) in [(Overdue::Publish, "P"), (Overdue::Invalidate, "I")] {
+        let mut spec = StreamSpec::new(&format!("orders-{end}"), Mode::StrictlyOnce);
+        spec.overdue = overdue;
+        for (now_s, what) in [(100, "submit"), (200, "start")] {
+            let arguments = arguments(&spec, Some(Micros::from_secs(now_s)), what, 0, "taco");
+            let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
+            let keys = keys(&spec.name);
+            // The caller of a start knows nothing yet.
+            redis.eval(transition_script(), &keys, &arguments, ANSWER_WITHIN).await.unwrap();
+        }
+        let key = &keys(&spec.name)[4];
+        let log = redis.command(key, &[b"XRANGE", key, b"-", b"+"], COPY_WITHIN).await.unwrap();
+        let steps = reply::steps(&log).unwrap();
+        let (event, time_ms) = (Arc::from("taco"), 100_000);
+        let expected = match overdue {
+            Overdue::Publish => Step::Published { clock: 3, event, time_ms },
+            Overdue::Invalidate => Step::Invalidated { clock: 3, event, time_ms, last_ms: 100_000 },
+        };
+        assert_eq!(steps[2], expected);
+    }
+}

@@ -1,5 +1,11 @@
 //! The proxy between real clients and real upstreams, over loopback.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
+mod bounds;
 mod counting;
+mod leaving;
+mod smuggling;
+mod streaming;
 mod support;
+mod tls_and_h2;
+mod turning_over;

@@ -3,7 +3,7 @@
 use super::names::keys;
 use super::resp::{Reply, Writer};
 use super::script::{Purpose, Script, pause_script, place, plain_token_bucket, script};
-use super::{Redis, StoreError};
+use super::{Kind, Redis, StoreError};
 use crate::table::PartAnswer;
 use tidegate_core::all_or_nothing::{Intent, Reason, Ruling};
 use tidegate_core::{Algorithm, Decision, Limit, Micros, Rate, Rules, Verdict};
@@ -82,12 +82,15 @@ impl Redis {
             args.number(limit.burst().into());
             args.number(limit.period().get());
             bucket_arguments(args, limit);
-            args.part(if indexed { question.key } else { b"" });
+            args.part(if indexed || self.is_sharded() { self.name_of(question) } else { b"" });
         });
-        match reply.await? {
-            Reply::Nil => Ok(None),
-            reply => plain_answer(&reply, limit).map(Some).ok_or_else(|| self.garbled("not a decision")),
-        }
+        let reply = match reply.await? {
+            Reply::Nil => return Ok(None),
+            reply => reply,
+        };
+        let (answers, listed) = plain_answer(&reply, limit).ok_or_else(|| self.garbled("not a decision"))?;
+        self.note_name(asked.by, question, answers.0, listed).await;
+        Ok(Some(answers))
     }
 
     pub(super) async fn decide_at_length(
@@ -103,9 +106,13 @@ impl Redis {
             args.part(if asked.intent == Intent::Hit { b"h" } else { b"p" });
             args.number(asked.cost.into());
             args.part(if asked.explain { b"1" } else { b"0" });
-            questions.iter().for_each(|question| subject(args, question));
+            questions.iter().for_each(|question| self.subject(args, question));
         });
-        answers(&reply.await?, questions).ok_or_else(|| self.garbled("not a decision"))
+        let (answers, listed) = answers(&reply.await?, questions).ok_or_else(|| self.garbled("not a decision"))?;
+        for (question, listed) in questions.iter().zip(listed) {
+            self.note_name(asked.by, question, answers.0, listed).await;
+        }
+        Ok(answers)
     }
 
     /// The script for these questions, its keys, and how many each question has.
@@ -123,6 +130,43 @@ impl Redis {
         let keys: Vec<_> = questions.iter().flat_map(|question| keys(question, self.is_sharded())).collect();
         let width = keys.len() / questions.len().max(1);
         Ok((script, keys, width as u64))
+    }
+}
+
+impl Redis {
+    /// Writes a subject's arguments.
+    pub(super) fn subject(&self, args: &mut Writer<'_>, question: &Question<'_>) {
+        let rules: &Rules = question.rules;
+        args.part(self.name_of(question));
+        args.part(&[place(rules.algorithm()).1]);
+        args.number(rules.limits().len() as u64);
+        for check in rules.checks() {
+            let limit = check.limit();
+            args.number(limit.count().into());
+            args.number(limit.period().get());
+            args.number(check.block().unwrap_or(Micros::ZERO).get());
+            match rules.algorithm() {
+                Algorithm::TokenBucket => {
+                    args.number(limit.burst().into());
+                    bucket_arguments(args, limit);
+                }
+                Algorithm::Buckets => {
+                    args.number(rules.grid().resolution().get());
+                    args.number(rules.grid().history().get());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The name by which a script knows the key; none where the script sees no index and none is kept elsewhere.
+    fn name_of<'a>(&self, question: &Question<'a>) -> &'a [u8] {
+        let is_kept = match self.url().kind {
+            Kind::Twemproxy => false,
+            Kind::Cluster => question.names,
+            _ => true,
+        };
+        if is_kept || question.layout != Layout::Native { question.key } else { b"" }
     }
 }
 
@@ -151,30 +195,6 @@ pub(super) fn subject_len(question: &Question<'_>) -> usize {
     3 + question.rules.limits().len() * each
 }
 
-pub(super) fn subject(args: &mut Writer<'_>, question: &Question<'_>) {
-    let rules: &Rules = question.rules;
-    args.part(question.key);
-    args.part(&[place(rules.algorithm()).1]);
-    args.number(rules.limits().len() as u64);
-    for check in rules.checks() {
-        let limit = check.limit();
-        args.number(limit.count().into());
-        args.number(limit.period().get());
-        args.number(check.block().unwrap_or(Micros::ZERO).get());
-        match rules.algorithm() {
-            Algorithm::TokenBucket => {
-                args.number(limit.burst().into());
-                bucket_arguments(args, limit);
-            }
-            Algorithm::Buckets => {
-                args.number(rules.grid().resolution().get());
-                args.number(rules.grid().history().get());
-            }
-            _ => {}
-        }
-    }
-}
-
 fn bucket_arguments(args: &mut Writer<'_>, limit: &Limit) {
     let bucket = limit.bucket();
     for number in [bucket.per_micro.into(), bucket.interval, bucket.full, bucket.full_micros] {
@@ -182,26 +202,29 @@ fn bucket_arguments(args: &mut Writer<'_>, limit: &Limit) {
     }
 }
 
-fn plain_answer(reply: &Reply, limit: &Limit) -> Option<Answers> {
-    let [at, verdict, remaining, reset] = list(reply)? else { return None };
+/// The answer, and until when the name is to be listed, if that has changed.
+fn plain_answer(reply: &Reply, limit: &Limit) -> Option<(Answers, Micros)> {
+    let [at, verdict, remaining, reset, listed] = list(reply)? else { return None };
     let decision = decision(verdict, remaining, reset, &Reply::Text(Vec::new()), limit)?;
     let reason = if decision.verdict.is_allowed() { Reason::Ok } else { Reason::Limited };
     let ruling = Ruling { limit_index: 0, decision, reason };
     let answer = PartAnswer { ruling, blocked_until: Micros::ZERO, sketched: false, decisions: Vec::new() };
-    Some((micros(at)?, vec![answer]))
+    Some(((micros(at)?, vec![answer]), micros(listed)?))
 }
 
-fn answers(reply: &Reply, questions: &[Question<'_>]) -> Option<Answers> {
+/// The answers, and until when each name is to be listed, if that has changed.
+fn answers(reply: &Reply, questions: &[Question<'_>]) -> Option<(Answers, Vec<Micros>)> {
     let (at, parts) = list(reply)?.split_first()?;
     if parts.len() != questions.len() {
         return None;
     }
     let answers = parts.iter().zip(questions).map(|(part, question)| answer(part, question.rules.limits()));
-    Some((micros(at)?, answers.collect::<Option<_>>()?))
+    let listed = parts.iter().map(|part| micros(list(part)?.last()?));
+    Some(((micros(at)?, answers.collect::<Option<_>>()?), listed.collect::<Option<_>>()?))
 }
 
 fn answer(part: &Reply, limits: &[Limit]) -> Option<PartAnswer> {
-    let [reason, index, verdict, remaining, reset, rate, until, all] = list(part)? else { return None };
+    let [reason, index, verdict, remaining, reset, rate, until, all, _listed] = list(part)? else { return None };
     let limit_index = u8::try_from(int(index)?).ok()?;
     let reason = match int(reason)? {
         0 => Reason::Ok,

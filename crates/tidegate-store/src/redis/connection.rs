@@ -72,6 +72,15 @@ impl Connection {
 
     /// Sends a command; `write` appends it. The reply comes through what is returned.
     pub(crate) fn send(&self, write: impl FnOnce(&mut Vec<u8>)) -> Result<Pending, Lost> {
+        self.put(None, write)
+    }
+
+    /// The same with another command right before it, whose reply nobody waits for.
+    pub(crate) fn send_after(&self, first: &[u8], write: impl FnOnce(&mut Vec<u8>)) -> Result<Pending, Lost> {
+        self.put(Some(first), write)
+    }
+
+    fn put(&self, ahead: Option<&[u8]>, write: impl FnOnce(&mut Vec<u8>)) -> Result<Pending, Lost> {
         let mut outbox = self.outbox();
         if let Some(why) = &outbox.closed {
             return Err(Lost::Unsent(why.clone()));
@@ -84,6 +93,10 @@ impl Connection {
         }
         // The first to come wakes the writer; the others go along.
         let first = outbox.unsent.is_empty();
+        if let Some(ahead) = ahead {
+            outbox.bytes.extend_from_slice(ahead);
+            outbox.unsent.push_back(oneshot::channel().0);
+        }
         let (waiter, pending) = oneshot::channel();
         write(&mut outbox.bytes);
         outbox.unsent.push_back(waiter);
@@ -179,9 +192,11 @@ impl Connection {
         let mut outbox = self.outbox();
         for reply in replies {
             let waiter = outbox.sent.pop_front().ok_or("a reply that nobody asked for")?;
-            // A caller may have given up meanwhile; a server that is always too late is as bad as a silent one.
-            if waiter.send(Ok(reply)).is_ok() {
-                self.0.replies.fetch_add(1, Relaxed);
+            // Counted before it is told: whoever gets it may send the next command at once, and must not take
+            // this reply for that one's. A caller who has given up meanwhile makes it no sign of life.
+            self.0.replies.fetch_add(1, Relaxed);
+            if waiter.send(Ok(reply)).is_err() {
+                self.0.replies.fetch_sub(1, Relaxed);
             }
         }
         Ok(())

@@ -44,6 +44,7 @@ impl Login {
     pub(crate) fn of(url: &Url) -> Login {
         let role = match url.kind {
             Kind::Standalone | Kind::Twemproxy => Role::Any,
+            Kind::Cluster => Role::Node,
             Kind::Sentinel => Role::Master,
         };
         Login { user: url.user.clone(), password: url.password.clone(), database: url.database, role }

@@ -139,7 +139,7 @@ pub(crate) enum Then {
 }
 
 /// One row for each error reply: how it starts, what it means, what becomes of the connection.
-pub(crate) const REPLIES: [(&str, Meaning, Then); 20] = [
+pub(crate) const REPLIES: [(&str, Meaning, Then); 21] = [
     ("NOSCRIPT", Meaning::NoScript, Then::Keep),
     ("READONLY", Meaning::ReadOnly, Then::Reconnect),
     ("LOADING", Meaning::Loading, Then::Keep),
@@ -148,6 +148,7 @@ pub(crate) const REPLIES: [(&str, Meaning, Then); 20] = [
     ("WRONGPASS", Meaning::WrongPassword, Then::Reconnect),
     ("ERR invalid password", Meaning::WrongPassword, Then::Reconnect),
     ("NOPERM", Meaning::NoPermission, Then::Keep),
+    ("ERR The user executing the script", Meaning::NoPermission, Then::Keep),
     ("MISCONF", Meaning::CannotSave, Then::Keep),
     ("NOREPLICAS", Meaning::NoReplicas, Then::Keep),
     ("MASTERDOWN", Meaning::MasterDown, Then::Reconnect),
@@ -210,7 +211,7 @@ impl Meaning {
             Meaning::NoAuth => "it wants a password; put it into [store] url",
             Meaning::WrongPassword => "user or password is wrong; correct [store] url",
             Meaning::NoPermission => {
-                "the user lacks a permission; allow it +eval +evalsha +@read +@write +@scripting on the keys tg:*"
+                "the user lacks a permission; allow it +eval +evalsha +time +@read +@write on the keys tg:*"
             }
             Meaning::CannotSave => "it cannot save to its disk; free space there, or look at its log",
             Meaning::NoReplicas => "too few of its replicas are connected; look at min-replicas-to-write",

@@ -92,6 +92,12 @@ impl Link {
         link
     }
 
+    /// Waits for the first attempt to connect to come to an end.
+    pub(crate) async fn tried(&self, by: Instant) {
+        let mut attempts = self.shared.attempts.subscribe();
+        let _ = tokio::time::timeout_at(by, attempts.wait_for(|attempts| *attempts > 0)).await;
+    }
+
     /// False: do not ask, the answer is an error.
     pub(crate) fn answers(&self) -> bool {
         self.shared.answers.load(Relaxed)
@@ -112,11 +118,15 @@ impl Link {
         }
     }
 
-    /// Sends a command, and returns what its reply will come through.
-    pub(crate) fn send(&self, write: impl FnOnce(&mut Vec<u8>)) -> Result<Sent, StoreError> {
+    /// Sends a command, and returns what its reply will come through. `ahead` goes out right before it.
+    pub(crate) fn send(&self, ahead: Ahead, write: impl FnOnce(&mut Vec<u8>)) -> Result<Sent, StoreError> {
         let (connection, address) = self.connection()?;
         let replies = connection.replies();
-        let pending = connection.send(write).map_err(|lost| self::lost(&address, lost))?;
+        let sent = match ahead {
+            Ahead::Nothing => connection.send(write),
+            Ahead::Asking => connection.send_after(&command(&[b"ASKING"]), write),
+        };
+        let pending = sent.map_err(|lost| self::lost(&address, lost))?;
         Ok(Sent { connection, address, pending, replies, at: Instant::now() })
     }
 
@@ -147,6 +157,15 @@ impl Link {
             self.shared.answers.store(false, Relaxed);
         }
     }
+}
+
+/// What goes out right before a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ahead {
+    /// Nothing.
+    Nothing,
+    /// The word that lets a node answer for a slot that is on its way to it.
+    Asking,
 }
 
 impl Shared {

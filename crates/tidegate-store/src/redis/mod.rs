@@ -5,6 +5,7 @@
 //! `tests/redis_model.rs` compares the two number for number.
 
 mod ask;
+mod cluster;
 mod connection;
 mod dial;
 mod error;
@@ -17,6 +18,7 @@ mod route;
 mod script;
 mod sentinel;
 mod sharded;
+mod slot;
 mod url;
 
 pub use ask::{Answers, Asked, Layout, Question};
@@ -60,7 +62,7 @@ impl Redis {
 
     /// True when keys of one request may live on different servers: scripts then get one key each.
     fn is_sharded(&self) -> bool {
-        self.url.kind == Kind::Twemproxy
+        matches!(self.url.kind, Kind::Twemproxy | Kind::Cluster)
     }
 
     /// The reply makes no sense.

@@ -1,11 +1,11 @@
 //! What people and applications do with a limiter whose states live in Redis: count and ask apart, block,
 //! unblock, list, switch. Where the keys are on different shards, see `sharded.rs`.
 
-use super::ask::{int, list, micros, now_argument, subject, subject_len};
+use super::ask::{int, list, micros, now_argument, subject_len};
 use super::names::{self, GROUPS};
 use super::resp::Reply;
 use super::script::{Purpose, later_names, script};
-use super::{Layout, Question, Redis, StoreError};
+use super::{Kind, Layout, Question, Redis, StoreError};
 use crate::table::{Listing, Which};
 use std::time::Duration;
 use tidegate_core::Micros;
@@ -43,9 +43,9 @@ impl Redis {
             args.number(width);
             now_argument(args, at);
             args.number(count.into());
-            subject(args, question);
+            self.subject(args, question);
         });
-        let reply = reply.await?;
+        let reply = self.noted(question, reply.await?).await?;
         let counted = |reply: &[Reply]| Some((micros(reply.first()?)?, int(reply.get(1)?)? == 1));
         list(&reply).and_then(counted).ok_or_else(|| self.garbled("not an answer"))
     }
@@ -77,9 +77,20 @@ impl Redis {
             now_argument(args, now);
             args.number(width);
             args.part(if if_blocked == IfBlocked::Tell { b"tell" } else { b"anew" });
-            subject(args, question);
+            self.subject(args, question);
         });
-        list(&reply.await?).and_then(analysis).ok_or_else(|| self.garbled("not an answer"))
+        let reply = self.noted(question, reply.await?).await?;
+        list(&reply).and_then(analysis).ok_or_else(|| self.garbled("not an answer"))
+    }
+
+    /// Enters a name that the script left for us to enter; what remains of the reply.
+    async fn noted(&self, question: &Question<'_>, reply: Reply) -> Result<Reply, StoreError> {
+        let garbled = || self.garbled("not an answer");
+        let Reply::List(mut parts) = reply else { return Err(garbled()) };
+        let listed = parts.pop().as_ref().and_then(micros).ok_or_else(garbled)?;
+        let at = parts.first().and_then(micros).ok_or_else(garbled)?;
+        self.note_name(patience(), question, at, listed).await;
+        Ok(Reply::List(parts))
     }
 
     /// Blocks a key for `span` from now, and says until when.
@@ -97,9 +108,9 @@ impl Redis {
             now_argument(args, now);
             args.number(width);
             args.number(span.get());
-            subject(args, question);
+            self.subject(args, question);
         });
-        let reply = reply.await?;
+        let reply = self.noted(question, reply.await?).await?;
         let times = |reply: &[Reply]| Some((micros(reply.first()?)?, micros(reply.get(1)?)?));
         let (at, until) = list(&reply).and_then(times).ok_or_else(|| self.garbled("not a time"))?;
         if self.is_sharded() {
@@ -118,7 +129,7 @@ impl Redis {
         let reply = self.run(patience(), script, &keys, 2 + subject_len(question), |args| {
             now_argument(args, now);
             args.number(width);
-            subject(args, question);
+            self.subject(args, question);
         });
         let reply = reply.await?;
         let was = |reply: &[Reply]| Some((micros(reply.first()?)?, int(reply.get(1)?)? == 1));
@@ -157,12 +168,15 @@ impl Redis {
         most: usize,
     ) -> Result<Listing, StoreError> {
         match (which, question.layout) {
-            (Which::Tracked, _) if self.is_sharded() => {
+            (Which::Tracked, _) if self.url().kind == Kind::Twemproxy => {
                 Err(StoreError::Unsupported("tracked keys of a sharded Redis (twemproxy) cannot be listed"))
+            }
+            (Which::Tracked, Layout::Pause { .. }) if self.is_sharded() => {
+                Err(StoreError::Unsupported("tracked keys in Pause's layout cannot be listed on a cluster"))
             }
             (Which::Tracked, Layout::Pause { scope }) => self.scan(scope, after, most).await,
             (Which::Blocked, Layout::Pause { scope }) => self.later(now, &names::blocks(scope), SECOND).await,
-            (Which::Blocked, Layout::Native) if self.is_sharded() => {
+            (Which::Blocked, Layout::Native) if self.url().kind == Kind::Twemproxy => {
                 self.later(now, &names::blocked(question.limiter, 0), 1).await
             }
             (_, Layout::Native) => self.list_groups(now, question, which, after, most).await,
@@ -202,6 +216,9 @@ impl Redis {
             Which::Tracked => (names::tracked(question.limiter, group), b"t"),
             Which::Blocked => (names::blocked(question.limiter, group), b"b"),
         };
+        if self.is_sharded() {
+            return self.list_apart(now, question, which, &index).await;
+        }
         let keys = [index.into_bytes()];
         let script = script(Purpose::List, [question.rules.algorithm()]);
         let reply = self.run(patience(), script, &keys, 4 + subject_len(question), |args| {
@@ -209,13 +226,13 @@ impl Redis {
             args.number(1);
             args.part(letter);
             args.part(names::prefix(question.limiter, group).as_bytes());
-            subject(args, question);
+            self.subject(args, question);
         });
         self.names_after_time(reply.await?)
     }
 
     /// Names of a sorted set whose score is later than now.
-    async fn later(&self, now: Option<Micros>, index: &str, unit: u64) -> Result<Listing, StoreError> {
+    pub(super) async fn later(&self, now: Option<Micros>, index: &str, unit: u64) -> Result<Listing, StoreError> {
         let keys = [index.as_bytes().to_vec()];
         let reply = self.run(patience(), later_names(), &keys, 2, |args| {
             now_argument(args, now);
@@ -273,12 +290,14 @@ impl Redis {
 
     /// The policy for full memory, if it drops keys; `None` also when the server does not tell.
     pub async fn evicts(&self) -> Option<String> {
-        if self.is_sharded() {
+        if self.url().kind == Kind::Twemproxy {
             return None;
         }
-        let told = self.call(b"", &[b"CONFIG", b"GET", b"maxmemory-policy"], patience()).await.ok()?;
-        let [_, Reply::Text(policy)] = list(&told)? else { return None };
-        (policy != b"noeviction").then(|| String::from_utf8_lossy(policy).into_owned())
+        let told = self.call_all(&[b"CONFIG", b"GET", b"maxmemory-policy"], patience()).await.ok()?;
+        told.iter().find_map(|told| match list(told)? {
+            [_, Reply::Text(policy)] if policy != b"noeviction" => Some(String::from_utf8_lossy(policy).into_owned()),
+            _ => None,
+        })
     }
 
     /// Which of these limiters are disabled; one round trip for all.

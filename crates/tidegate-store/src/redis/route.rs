@@ -1,50 +1,66 @@
 //! Which server answers for a key.
 
+use super::cluster::Cluster;
 use super::dial::Login;
-use super::link::{Link, Way};
+use super::link::{Ahead, Link, Way};
 use super::resp::{Reply, Writer, command};
 use super::script::Script;
 use super::sentinel::Sentinels;
 use super::{Kind, Meaning, Redis, StoreError, Url};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// The servers of a Redis.
 #[derive(Debug)]
 pub(crate) enum Route {
     /// All keys are on one, or behind one.
-    One(Link),
+    One(Arc<Link>),
+    /// Each slot is on one of several.
+    Cluster(Cluster),
 }
 
 impl Route {
     pub(crate) async fn open(url: &Url) -> Route {
         let login = Login::of(url);
         let way = match url.kind {
+            Kind::Cluster => return Route::Cluster(Cluster::open(url.addresses.clone(), login).await),
             Kind::Sentinel => Way::Sentinels(Sentinels {
                 addresses: url.addresses.clone(),
                 name: url.master.clone(),
                 login: Login::at_sentinels(url),
             }),
-            _ => Way::Address(url.addresses.first().cloned().unwrap_or_default()),
+            Kind::Standalone | Kind::Twemproxy => Way::Address(url.addresses.first().cloned().unwrap_or_default()),
         };
-        Route::One(Link::open(way, login).await)
+        Route::One(Arc::new(Link::open(way, login).await))
     }
 
     pub(crate) fn answers(&self) -> bool {
         match self {
             Route::One(link) => link.answers(),
+            Route::Cluster(cluster) => cluster.answers(),
         }
     }
 
     pub(crate) fn down(&self) -> Option<StoreError> {
         match self {
             Route::One(link) => link.down(),
+            Route::Cluster(cluster) => cluster.down(),
+        }
+    }
+
+    /// Every server that holds keys.
+    fn links(&self) -> Vec<Arc<Link>> {
+        match self {
+            Route::One(link) => vec![Arc::clone(link)],
+            Route::Cluster(cluster) => cluster.links(),
         }
     }
 
     /// Sends a command to the server of this key, and waits for its reply.
-    async fn ask(&self, _key: &[u8], by: Instant, write: &impl Fn(&mut Vec<u8>)) -> Result<Reply, StoreError> {
+    async fn ask(&self, key: &[u8], by: Instant, write: &impl Fn(&mut Vec<u8>)) -> Result<Reply, StoreError> {
         match self {
-            Route::One(link) => link.receive(link.send(write)?, by).await,
+            Route::One(link) => link.receive(link.send(Ahead::Nothing, write)?, by).await,
+            Route::Cluster(cluster) => cluster.ask(key, by, write).await,
         }
     }
 }
@@ -82,5 +98,15 @@ impl Redis {
     /// Sends a command about a key, and waits for its reply.
     pub(super) async fn call(&self, key: &[u8], parts: &[&[u8]], by: Instant) -> Result<Reply, StoreError> {
         self.route.ask(key, by, &|bytes: &mut Vec<u8>| bytes.extend(command(parts))).await
+    }
+
+    /// Sends a command to every server, and waits for all replies.
+    pub(super) async fn call_all(&self, parts: &[&[u8]], by: Instant) -> Result<Vec<Reply>, StoreError> {
+        let links = self.route.links();
+        let call = async |link: &Arc<Link>| {
+            let sent = link.send(Ahead::Nothing, |bytes| bytes.extend(command(parts)))?;
+            link.receive(sent, by).await
+        };
+        futures_util::future::try_join_all(links.iter().map(call)).await
     }
 }

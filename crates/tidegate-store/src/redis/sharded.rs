@@ -1,16 +1,17 @@
-//! Where keys are spread over shards (twemproxy): a key's script sees its own key and no other.
+//! Where keys are spread over shards (twemproxy) or slots (cluster): a key's script sees its own key and no other.
 //!
-//! Admission is exact all the same, as it is decided at that key. What lies on another shard follows
-//! one round trip later: the list of blocked names, and in Pause's layout the block itself, which is
-//! asked for together with the decision. Nothing that twemproxy refuses is sent.
+//! Admission is exact all the same, as it is decided at that key. What may lie on another shard follows
+//! one round trip later: the lists of names, and in Pause's layout the block itself, which is
+//! asked for together with the decision. Nothing that twemproxy refuses is sent. In a cluster the lists are in
+//! their key's slot, yet they are keys of their own, and while a slot moves, key by key, they may be elsewhere.
 
 use super::ask::{Answers, Asked, now_argument};
 use super::names;
 use super::operate::patience;
 use super::resp::Reply;
 use super::script::note_block;
-use super::{Layout, Question, Redis, StoreError};
-use crate::table::PartAnswer;
+use super::{Kind, Layout, Question, Redis, StoreError};
+use crate::table::{PartAnswer, Which};
 use futures_util::future::try_join;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent, Reason};
 use tidegate_core::{Decision, Micros, Verdict};
@@ -28,10 +29,19 @@ impl Redis {
                 if charged {
                     self.refund(asked.by, question, at, asked.cost).await?;
                 }
-                blocked(answer, at, until);
+                if asked.intent == Intent::Hit {
+                    // The script knew nothing of the block: what it charged or thought to start is not so.
+                    let peek = Asked { now: Some(at), intent: Intent::Peek, ..*asked };
+                    answers = self.decide_at_length(&questions, &peek).await?.1;
+                }
+                answers.iter_mut().for_each(|answer| blocked(answer, at, until));
             }
             _ if answer.ruling.reason == Reason::Limited && answer.blocked_until > at => {
-                self.note_block(asked.by, question, at, answer.blocked_until).await?;
+                let noted = self.note_block(asked.by, question, at, answer.blocked_until).await;
+                // In the native layout the block is in the state already, and the list is only a list.
+                if question.layout != Layout::Native {
+                    noted?;
+                }
             }
             _ => {}
         }
@@ -87,13 +97,8 @@ impl Redis {
     ) -> Result<(), StoreError> {
         match question.layout {
             Layout::Native => {
-                let keys = [names::blocked(question.limiter, 0).into_bytes()];
-                let reply = self.run(by, note_block(), &keys, 3, |args| {
-                    now_argument(args, Some(at));
-                    args.part(question.key);
-                    args.number(until.get());
-                });
-                reply.await?;
+                let index = names::blocked(question.limiter, self.group_of(question));
+                self.enter(by, index, question.key, at, until).await?;
             }
             Layout::Pause { scope } => {
                 let list = names::blocks(scope);
@@ -109,14 +114,74 @@ impl Redis {
         Ok(())
     }
 
+    /// Enters a name into an index.
+    async fn enter(
+        &self,
+        by: Instant,
+        index: String,
+        name: &[u8],
+        at: Micros,
+        until: Micros,
+    ) -> Result<Reply, StoreError> {
+        let keys = [index.into_bytes()];
+        let reply = self.run(by, note_block(), &keys, 3, |args| {
+            now_argument(args, Some(at));
+            args.part(name);
+            args.number(until.get());
+        });
+        reply.await
+    }
+
+    /// Enters a key that its script could not enter into the list of tracked names; zero: it has not to be.
+    /// A list is no reason to take an answer back, so that it is not told when that fails.
+    pub(super) async fn note_name(&self, by: Instant, question: &Question<'_>, at: Micros, listed: Micros) {
+        if !listed.is_zero() {
+            let index = names::tracked(question.limiter, names::group(question.key));
+            let _ = self.enter(by, index, question.key, at, listed).await;
+        }
+    }
+
+    /// Behind twemproxy blocked names are in one list, as its shards cannot be asked for all.
+    fn group_of(&self, question: &Question<'_>) -> u32 {
+        if self.url().kind == Kind::Twemproxy { 0 } else { names::group(question.key) }
+    }
+
+    /// Names of an index whose keys are tracked or blocked now; each is asked for by itself.
+    pub(super) async fn list_apart(
+        &self,
+        now: Option<Micros>,
+        question: &Question<'_>,
+        which: Which,
+        index: &str,
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        let asked = Asked { now, cost: 0, intent: Intent::Peek, explain: true, by: patience() };
+        let is_listed = async |key: &Vec<u8>| {
+            let (at, answers) = self.decide_at_length(&[Question { key, ..*question }], &asked).await?;
+            let lives = |answer: &PartAnswer| answer.decisions.iter().any(|decision| !decision.reset_after.is_zero());
+            let is_blocked = answers.iter().any(|answer| answer.blocked_until > at);
+            Ok(is_blocked || which == Which::Tracked && answers.iter().any(lives))
+        };
+        let mut names = self.later(now, index, 1).await?.keys;
+        let listed = futures_util::future::try_join_all(names.iter().map(is_listed)).await?;
+        let mut listed = listed.into_iter();
+        names.retain(|_| listed.next().unwrap_or(false));
+        Ok(names)
+    }
+
     /// Takes a key off the list of blocked names; until when it stood there, where that is what counts.
     pub(super) async fn forget_block(&self, question: &Question<'_>) -> Result<Option<Micros>, StoreError> {
-        let list = match question.layout {
-            Layout::Native => names::blocked(question.limiter, 0),
-            Layout::Pause { scope } => names::blocks(scope),
-        };
         let score = self.noted_block(patience(), question).await?;
-        self.call(list.as_bytes(), &[b"ZREM", list.as_bytes(), question.key], patience()).await?;
+        let lists = match question.layout {
+            Layout::Native if self.url().kind == Kind::Twemproxy => vec![names::blocked(question.limiter, 0)],
+            Layout::Native => {
+                let group = names::group(question.key);
+                vec![names::blocked(question.limiter, group), names::tracked(question.limiter, group)]
+            }
+            Layout::Pause { scope } => vec![names::blocks(scope)],
+        };
+        for list in lists {
+            self.call(list.as_bytes(), &[b"ZREM", list.as_bytes(), question.key], patience()).await?;
+        }
         Ok(score)
     }
 

@@ -31,6 +31,8 @@ pub enum Kind {
     Standalone,
     /// A master that sentinels know: `redis-sentinel://`.
     Sentinel,
+    /// A Redis Cluster: `redis-cluster://`.
+    Cluster,
     /// Shards behind a proxy: `twemproxy://`. No key of one script may live on another's shard.
     Twemproxy,
 }
@@ -47,7 +49,7 @@ impl fmt::Display for UrlError {
     }
 }
 
-const EXAMPLE: &str = "write it as redis://[user:password@]host:6379/0, \
+const EXAMPLE: &str = "write it as redis://[user:password@]host:6379/0, redis-cluster://host:6379,host:6379, \
                        redis-sentinel://host:26379,host:26379/MASTER or twemproxy://host:22121";
 
 /// Most addresses: any of them leads to all the others.
@@ -67,19 +69,20 @@ impl Url {
 }
 
 impl Kind {
-    const ALL: [Kind; 3] = [Kind::Standalone, Kind::Sentinel, Kind::Twemproxy];
+    const ALL: [Kind; 4] = [Kind::Standalone, Kind::Sentinel, Kind::Cluster, Kind::Twemproxy];
 
     /// How it is written, and its usual port.
     const fn scheme(self) -> (&'static str, u16) {
         match self {
             Kind::Standalone => ("redis", 6379),
             Kind::Sentinel => ("redis-sentinel", 26_379),
+            Kind::Cluster => ("redis-cluster", 6379),
             Kind::Twemproxy => ("twemproxy", 22_121),
         }
     }
 
     const fn has_several_addresses(self) -> bool {
-        matches!(self, Kind::Sentinel)
+        matches!(self, Kind::Sentinel | Kind::Cluster)
     }
 }
 
@@ -133,6 +136,7 @@ fn path_of(kind: Kind, path: &str) -> Result<(String, u32), UrlError> {
     let database = if number.is_empty() { 0 } else { number.parse().map_err(|_| refused())? };
     match kind {
         Kind::Twemproxy if database != 0 => Err(fail("twemproxy has no database numbers")),
+        Kind::Cluster if database != 0 => Err(fail("a cluster has no database numbers")),
         _ => Ok((name.to_owned(), database)),
     }
 }
@@ -230,6 +234,7 @@ mod tests {
         check("redis://me:p:w@[::1]:7/2", "[::1]:7", Some("me"), Some("p:w"), "/2");
         check("redis://[::1]", "[::1]:6379", None, None, "/0");
         check("twemproxy://10.0.0.1:22121", "10.0.0.1:22121", None, None, "/0");
+        check("redis-cluster://:p@a,b:7,[::1]:8", "a:6379,b:7,[::1]:8", None, Some("p"), "/0");
         check("redis-sentinel://u:p@a,b:7/main", "a:26379,b:7", Some("u"), Some("p"), "main/0");
         check("redis-sentinel://a/main/3?sentinel_password=x", "a:26379", None, None, "main/3");
     }
@@ -253,6 +258,8 @@ mod tests {
             ("redis://x,y", "\"x,y\" is not host:port"),
             ("redis://x?sentinel_password=hush", "\"sentinel_password\" is not known"),
             ("redis-sentinel://x", "\"\" is not the name of a master"),
+            ("redis-cluster://x,,y", "\"\" is not host:port"),
+            ("redis-cluster://x/1", "no database numbers"),
             ("twemproxy://x:1/1", "no database numbers"),
         ] {
             let error = text.parse::<Url>().unwrap_err().to_string();

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "not every test uses all of it")]
 
+pub mod cluster;
+
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -61,6 +63,13 @@ impl Server {
             command.arg("-c").arg(file).arg("-s").arg(free_port().to_string());
             command
         })
+    }
+
+    /// A node of a cluster that knows no other yet.
+    pub fn cluster_node() -> Server {
+        let arguments =
+            ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"];
+        Server::redis_like("redis-server", &arguments)
     }
 
     /// A sentinel that watches the master on this port, as one of three of which two must agree.

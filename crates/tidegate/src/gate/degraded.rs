@@ -21,8 +21,7 @@ impl Gate {
             check_key(key)?;
             let limiter = live.limiter(name)?;
             if !request.explain && limiter.is_heeded() {
-                let at = self.now();
-                let ruling = self.rule_degraded(limiter, key, request.cost, request.intent, at);
+                let (at, ruling) = self.rule_degraded(limiter, key, request.cost, request.intent, || self.now());
                 return Ok(marked(answered(limiter, &ruling, at), self.on_failure(limiter)));
             }
         }
@@ -38,12 +37,16 @@ impl Gate {
         if !met.iter().any(|met| met.heeded) {
             return put_together(&met, (self.now(), Vec::new()), request);
         }
-        self.note_degraded(1);
+        self.note_degraded();
         if let Some(denying) = met.iter().find(|met| modes(OnFailure::Deny)(met)) {
-            let at = self.now();
-            return marked(answered(denying.limiter, &denied(&denying.limiter.spec), at), OnFailure::Deny);
+            let (at, ruling) = (self.now(), denied(&denying.limiter.spec));
+            denying.limiter.note(&denying.key, &ruling, false, request.intent, at);
+            return marked(answered(denying.limiter, &ruling, at), OnFailure::Deny);
         }
         let first = met.first().map(|met| met.limiter);
+        for met in met.iter().filter(|met| modes(OnFailure::Allow)(met)) {
+            met.limiter.note(&met.key, &allowed(&met.limiter.spec), true, request.intent, self.now());
+        }
         met.retain(modes(OnFailure::Local));
         if met.is_empty() {
             return marked(unasked(first, self.now()), OnFailure::Allow);
@@ -53,22 +56,41 @@ impl Gate {
         marked(put_together(&met, answers, request), OnFailure::Local)
     }
 
-    /// One key's ruling without the store.
-    pub(super) fn rule_degraded(&self, limiter: &Limiter, key: &[u8], cost: u32, intent: Intent, at: Micros) -> Ruling {
-        self.note_degraded(1);
-        match self.on_failure(limiter) {
-            OnFailure::Local => limiter.table.decide(&limiter.local, key, cost, intent, || at),
+    /// One key's ruling without the store, and its time; a table reads the clock when it is its turn.
+    #[inline]
+    pub(super) fn rule_degraded(
+        &self,
+        limiter: &Limiter,
+        key: &[u8],
+        cost: u32,
+        intent: Intent,
+        clock: impl FnOnce() -> Micros,
+    ) -> (Micros, Ruling) {
+        self.note_degraded();
+        let ruling = match self.on_failure(limiter) {
+            OnFailure::Local => {
+                let mut at = Micros::ZERO;
+                let clock = || {
+                    at = clock();
+                    at
+                };
+                let ruling = limiter.table.decide(&limiter.local, key, cost, intent, clock);
+                return (at, ruling);
+            }
             OnFailure::Allow => allowed(&limiter.spec),
             OnFailure::Deny => denied(&limiter.spec),
-        }
+        };
+        let at = clock();
+        limiter.note(key, &ruling, ruling.is_allowed(), intent, at);
+        (at, ruling)
     }
 
     fn on_failure(&self, limiter: &Limiter) -> OnFailure {
         limiter.spec.on_failure.unwrap_or(self.0.on_failure)
     }
 
-    fn note_degraded(&self, how_many: u64) {
-        self.0.degraded.fetch_add(how_many, Relaxed);
+    fn note_degraded(&self) {
+        self.0.degraded.fetch_add(1, Relaxed);
     }
 }
 

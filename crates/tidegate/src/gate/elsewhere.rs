@@ -4,12 +4,12 @@
 //! counters, and the flags of disabled limiters, which are looked up twice a second and not for
 //! every decision.
 
-use super::{Cursor, Gate, Inner, Limiter, Live, Met, Page, put_together};
+use super::trouble::Trouble;
+use super::{Batch, Cursor, Gate, Inner, Limiter, Live, Met, Page, put_together};
 use crate::{Analyzed, Answer, AskError, Clock, Incremented, OnFailure, Policy, Request, Settings, Target};
 use arc_swap::ArcSwap;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};
 use tidegate_core::{Micros, check_key};
@@ -47,11 +47,11 @@ impl RedisSettings {
 pub struct StoreHealth {
     /// Where it is; no password.
     pub url: String,
-    /// Why it cannot be asked now, if it cannot.
+    /// Why it cannot be asked now, or refuses to decide.
     pub error: Option<StoreError>,
     /// Decisions that were made without it.
     pub degraded: u64,
-    /// Its errors by kind, those that came one by one.
+    /// How often it was asked in vain, by kind. While it is known not to answer it is not asked.
     pub errors: Vec<(&'static str, u64)>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Elsewhere {
     /// How long a decision may wait: less than the deadline, as the answer takes time, too.
     patience: Duration,
     pub(super) local_share: f64,
-    errors: Mutex<BTreeMap<&'static str, u64>>,
+    trouble: Trouble,
     /// For threads that wait.
     runtime: Handle,
 }
@@ -83,7 +83,7 @@ impl Gate {
             redis: Redis::open(url).await,
             patience: deadline * 4 / 5,
             local_share,
-            errors: Mutex::default(),
+            trouble: Trouble::default(),
             runtime: Handle::current(),
         };
         let gate = Gate(Arc::new(Inner {
@@ -113,12 +113,11 @@ impl Gate {
     #[must_use]
     pub fn store_health(&self) -> Option<StoreHealth> {
         let elsewhere = self.0.redis.as_ref()?;
-        let errors = elsewhere.errors.lock().unwrap_or_else(PoisonError::into_inner);
         Some(StoreHealth {
             url: elsewhere.redis.url().to_string(),
-            error: elsewhere.redis.down(),
+            error: elsewhere.redis.down().or_else(|| elsewhere.trouble.refusal()),
             degraded: self.0.degraded.load(Relaxed),
-            errors: errors.iter().map(|(kind, count)| (*kind, *count)).collect(),
+            errors: elsewhere.trouble.counts(),
         })
     }
 
@@ -145,7 +144,7 @@ impl Gate {
         }
         let questions: Vec<Question<'_>> = asked.iter().map(|met| met.limiter.question(&met.key)).collect();
         let Request { cost, intent, explain, .. } = *request;
-        let answers = match elsewhere.decide(self, &questions, cost, intent, explain).await {
+        let answers = match elsewhere.decide(self, &questions, cost, intent, explain, elsewhere.by()).await {
             Ok(answers) => answers,
             Err(error @ StoreError::Unsupported(_)) => return Err(error.into()),
             Err(_) => return self.decide_degraded(request),
@@ -157,31 +156,33 @@ impl Gate {
         Ok(put_together(&met, answers, request))
     }
 
-    /// Many keys of one limiter, each on its own, all sent before any is waited for.
-    pub(super) fn hit_many_elsewhere(
+    /// Many keys, each on its own, all sent before any is waited for.
+    pub(super) fn hit_each_elsewhere(
         &self,
         elsewhere: &Elsewhere,
-        limiter: &Limiter,
-        keys: &[&[u8]],
+        uses: &[(&Limiter, &[u8])],
         cost: u32,
-        now: Micros,
+        batch: &Batch,
         answers: &mut Vec<Ruling>,
     ) {
-        let one = async |key: &[u8]| {
-            if !elsewhere.redis.answers() {
-                return self.rule_degraded(limiter, key, cost, Intent::Hit, now);
-            }
+        let degraded =
+            |limiter: &Limiter, key: &[u8]| self.rule_degraded(limiter, key, cost, Intent::Hit, || self.now()).1;
+        if !elsewhere.redis.answers() {
+            return answers.extend(uses.iter().map(|(limiter, key)| degraded(limiter, key)));
+        }
+        let by = batch.by.unwrap_or_else(|| elsewhere.by());
+        let one = async |limiter: &Limiter, key: &[u8]| {
             let question = [limiter.question(key)];
-            match elsewhere.decide(self, &question, cost, Intent::Hit, false).await {
+            match elsewhere.decide(self, &question, cost, Intent::Hit, false, by).await {
                 Ok((at, told)) if told.len() == 1 => {
                     let ruling = told[0].ruling;
                     limiter.note(key, &ruling, ruling.is_allowed(), Intent::Hit, at);
                     ruling
                 }
-                _ => self.rule_degraded(limiter, key, cost, Intent::Hit, now),
+                _ => degraded(limiter, key),
             }
         };
-        let all = futures_util::future::join_all(keys.iter().map(|key| one(key)));
+        let all = futures_util::future::join_all(uses.iter().map(|(limiter, key)| one(limiter, key)));
         answers.extend(elsewhere.runtime.block_on(all));
     }
 
@@ -200,6 +201,11 @@ impl Gate {
 }
 
 impl Elsewhere {
+    /// Until when the store may answer what is asked now.
+    pub(super) fn by(&self) -> Instant {
+        Instant::now() + self.patience
+    }
+
     async fn decide(
         &self,
         gate: &Gate,
@@ -207,12 +213,12 @@ impl Elsewhere {
         cost: u32,
         intent: Intent,
         explain: bool,
+        by: Instant,
     ) -> Result<Answers, StoreError> {
-        let by = Instant::now() + self.patience;
-        let answers = self.redis.decide(questions, &Asked { now: gate.given_now(), cost, intent, explain, by }).await;
-        answers.inspect_err(|error| {
-            *self.errors.lock().unwrap_or_else(PoisonError::into_inner).entry(error.label()).or_default() += 1;
-        })
+        let asked = Asked { now: gate.given_now(), cost, intent, explain, by };
+        let outcome = self.redis.decide(questions, &asked).await;
+        self.trouble.note(&outcome);
+        outcome
     }
 }
 
@@ -305,10 +311,11 @@ impl Gate {
 
 impl Inner {
     async fn follow_flags(&self) -> Result<(), StoreError> {
-        let Some(Elsewhere { redis, .. }) = &self.redis else { return Ok(()) };
+        let Some(Elsewhere { redis, trouble, .. }) = &self.redis else { return Ok(()) };
         let live = self.live.load_full();
         let limiters: Vec<_> = live.limiters.iter().map(|limiter| (limiter.spec.scope(), limiter.layout())).collect();
-        let disabled = redis.disabled(&limiters).await?;
+        // A server that takes no connection is counted here: nobody else asks it.
+        let disabled = redis.disabled(&limiters).await.inspect_err(|error| trouble.count(error))?;
         for (limiter, disabled) in live.limiters.iter().zip(disabled) {
             limiter.table.set_disabled(disabled);
         }
@@ -327,8 +334,8 @@ async fn follow_flags(gate: Weak<Inner>) {
 }
 
 impl Limiter {
-    /// Counts a decision of the store's.
-    fn note(&self, key: &[u8], ruling: &Ruling, all_allow: bool, intent: Intent, at: Micros) {
+    /// Counts a decision that its table did not make.
+    pub(super) fn note(&self, key: &[u8], ruling: &Ruling, all_allow: bool, intent: Intent, at: Micros) {
         self.table.note(&self.local, key, ruling, all_allow, intent, at);
     }
 

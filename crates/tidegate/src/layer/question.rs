@@ -45,12 +45,25 @@ impl Question {
         match &self.target {
             Target::Limiter { name, key } => gate.decide(&Request::hit(name, key).cost(self.cost)),
             Target::Attributes { domain, attributes } => {
-                let attributes: Vec<(&str, &[u8])> =
-                    attributes.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
-                gate.decide(&Request::of(domain.as_deref(), &attributes).cost(self.cost))
+                gate.decide(&Request::of(domain.as_deref(), &borrowed(attributes)).cost(self.cost))
             }
         }
     }
+
+    /// The same, where the store may be elsewhere.
+    pub(super) async fn ask(&self, gate: &Gate) -> Result<Answer, AskError> {
+        match &self.target {
+            Target::Limiter { name, key } => gate.ask(&Request::hit(name, key).cost(self.cost)).await,
+            Target::Attributes { domain, attributes } => {
+                let attributes = borrowed(attributes);
+                gate.ask(&Request::of(domain.as_deref(), &attributes).cost(self.cost)).await
+            }
+        }
+    }
+}
+
+fn borrowed(attributes: &[(String, Vec<u8>)]) -> Vec<(&str, &[u8])> {
+    attributes.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect()
 }
 
 type Value = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;

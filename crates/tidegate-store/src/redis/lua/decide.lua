@@ -1,7 +1,7 @@
 -- The core's all_or_nothing.rs: unless every limit of every subject allows, none is charged.
 -- ARGV: now, width, 'h' hit or 'p' peek, cost, '1' to explain, subjects.
 -- Returns now, then for each subject: reason, limit's index, verdict, remaining, reset, rate, blocked until,
---   and the decisions of all limits, if they were asked for.
+--   the decisions of all limits, if they were asked for, and until when the name is to be listed (0: no matter).
 local hit, cost, explain = argument() == 'h', number(), argument() == '1'
 local OK, LIMITED, BLOCKED, COST_ABOVE_LIMIT = 0, 1, 2, 3
 
@@ -116,10 +116,11 @@ for _, e in ipairs(subjects) do
   local before = {}
   for i = 1, explain and #e.limits or 0 do before[i] = verdict(e, i) end
   local ruling = conclude(e, all_allow)
+  local all = explain and explained(e, before) or {}
+  if hit then save(e) end
   reply[#reply + 1] = {
     ruling.reason, ruling.index - 1, told(ruling.verdict), ruling.remaining, ruling.reset, ruling.rate, e.until_at,
-    explain and explained(e, before) or {},
+    all, e.to_list or 0,
   }
-  if hit then save(e) end
 end
 return reply

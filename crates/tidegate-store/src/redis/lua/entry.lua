@@ -1,6 +1,7 @@
 -- How a key lies in Redis: a header (algorithm, blocked until, listed until), then a record for each limit; in
 -- buckets one for each block of time. The keys of a subject are its state and, if it has three, the indexes of
--- tracked and of blocked names; where names are not kept, the state's key stands in for the first.
+-- tracked and of blocked names; where names are not kept, the state's key stands in for the first. Where it is only
+-- the state, as the indexes may be on another node, the caller is told until when a name is to be listed (`to_list`).
 -- It is a string; of a sliding log it is field `h` of a hash, as its chunks are fields beside it.
 -- A record starts with its limit's period: when limits were changed, each goes on with the record of the same
 -- period, else with the one in its place. Another algorithm starts afresh, the block aside.
@@ -163,10 +164,10 @@ end
 
 local function note_names(e, ms)
   local tracked, blocked = e.keys[2], e.keys[3]
-  if tracked and tracked ~= e.key and now + ms * 1000 > e.listed then
+  if e.name ~= '' and tracked ~= e.key and later(now, ms * 1000) > e.listed then
     -- Twice as long as it can live by its limits, so that a busy key comes here once in that time.
-    e.listed = now + 2 * max(ms * 1000, longest(e))
-    index(tracked, e.name, e.listed)
+    e.listed = later(now, 2 * max(ms * 1000, longest(e)))
+    if tracked then index(tracked, e.name, e.listed) else e.to_list = e.listed end
   end
   if blocked and e.started then index(blocked, e.name, e.until_at) end
 end

@@ -1,7 +1,8 @@
 -- What most requests are, written out: a hit on one token bucket without a block. The same arithmetic and
 -- the same bytes as token_bucket.lua and entry.lua; `false` sends the caller to decide.lua, with nothing charged.
 -- KEYS: the key, and the index of tracked names if they are kept.
--- ARGV: now, cost, burst, period, per_us, interval, full, full_us, name. Returns now, verdict, remaining, reset.
+-- ARGV: now, cost, burst, period, per_us, interval, full, full_us, name. Returns now, verdict, remaining, reset, and
+-- until when to list the name where there is one but no index (0: no matter).
 local now = tonumber(ARGV[1])
 if not now then
   local time = redis.call('TIME')
@@ -30,18 +31,23 @@ local verdict, after = -1, debt + cost * interval
 if after > full then
   verdict, after = math.ceil((after - full) / per_us), debt
   if not moved then
-    return { now, verdict, math.floor((full - debt) / interval), math.max(empty_at - now, 0) }
+    return { now, verdict, math.floor((full - debt) / interval), math.max(empty_at - now, 0), 0 }
   end
 end
 local wait = math.ceil(after / per_us)
 local ms = math.ceil(wait / 1000)
-if KEYS[2] and now + ms * 1000 > listed then
+local to_list = 0
+if ARGV[9] ~= '' and now + ms * 1000 > listed then
   listed = now + 2 * full_us
-  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now))
-  redis.call('ZADD', KEYS[2], string.format('%.0f', listed), ARGV[9])
-  local more = math.ceil(full_us / 500)
-  if redis.call('PTTL', KEYS[2]) < more then redis.call('PEXPIRE', KEYS[2], more) end
+  if KEYS[2] then
+    redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now))
+    redis.call('ZADD', KEYS[2], string.format('%.0f', listed), ARGV[9])
+    local more = math.ceil(full_us / 500)
+    if redis.call('PTTL', KEYS[2]) < more then redis.call('PEXPIRE', KEYS[2], more) end
+  else
+    to_list = listed
+  end
 end
 local written = struct.pack('<c1dddddd', 'T', until_at, listed, period, now + wait, wait * per_us - after, per_us)
 redis.call('SET', KEYS[1], written, 'PX', math.max(ms, 10000)) -- entry.lua's KEEP_MS
-return { now, verdict, math.floor((full - after) / interval), wait }
+return { now, verdict, math.floor((full - after) / interval), wait, to_list }

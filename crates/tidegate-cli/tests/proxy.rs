@@ -1,0 +1,277 @@
+//! The command `tidegate proxy`: signals, files, `serve` beside it, and a long line of waiting requests.
+#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+
+mod server;
+
+use server::{Folder, PATIENCE, TIDEGATE, eventually, stderr, tidegate};
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A running proxy; ended with the test.
+struct Proxy {
+    child: Child,
+    banner: String,
+    log: PathBuf,
+}
+
+impl Proxy {
+    fn start(folder: &Folder, words: &[&str]) -> Proxy {
+        let log = folder.path("proxy.log");
+        let mut child = Command::new(TIDEGATE)
+            .args(words)
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut banner = String::new();
+        while !banner.contains("forwarding to") {
+            let Some(Ok(line)) = lines.next() else { panic!("no proxy: {}", fs::read_to_string(&log).unwrap()) };
+            banner += &(line + "\n");
+        }
+        Proxy { child, banner, log }
+    }
+
+    /// The address behind these words of the banner.
+    fn address(&self, before: &str) -> SocketAddr {
+        let (_, rest) = self.banner.split_once(&format!("{before} on http://")).unwrap();
+        rest.split(['\n', ',']).next().unwrap().parse().unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        assert!(
+            Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status().unwrap().success()
+        );
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    fn stop(mut self) {
+        self.signal("TERM");
+        let mut code = None;
+        eventually("the proxy ends", || {
+            code = self.child.try_wait().unwrap();
+            code.is_some()
+        });
+        assert_eq!(code.unwrap().code(), Some(0), "{}", self.log());
+    }
+
+    fn memory_kib(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Paths, and when they came.
+type Seen = Mutex<Vec<(String, Duration)>>;
+
+/// An upstream that notes each path and when it came, and answers `ok`.
+fn origin() -> (String, Arc<Seen>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (url, seen) = (format!("http://{}", listener.local_addr().unwrap()), Arc::<Seen>::default());
+    let noted = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, noted) = (stream.unwrap(), Arc::clone(&noted));
+            std::thread::spawn(move || answer(&stream, &noted));
+        }
+    });
+    (url, seen)
+}
+
+fn answer(stream: &TcpStream, seen: &Seen) {
+    let mut lines = BufReader::new(stream).lines();
+    let mut path = None;
+    while let Some(Ok(line)) = lines.next() {
+        if path.is_none() {
+            path = line.split(' ').nth(1).map(str::to_owned);
+        }
+        if line.is_empty() {
+            seen.lock().unwrap().push((path.take().unwrap(), now()));
+            if (&*stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+#[test]
+fn the_command_line_is_enough() {
+    let (url, seen) = origin();
+    let proxy = Proxy::start(&Folder::new(), &["proxy", "--listen", "127.0.0.1:0", "--limit", "2 per day", &url]);
+    let address = proxy.address("listening");
+    assert!(
+        proxy.banner.contains(&format!("forwarding to {url}: 2 per 1d and 100 in flight for each key; others wait"))
+    );
+    assert!(get(address, "/a").starts_with("HTTP/1.1 200"));
+    assert!(get(address, "/b").starts_with("HTTP/1.1 200"));
+    assert_eq!(seen.lock().unwrap().len(), 2);
+    proxy.stop();
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_remedy() {
+    for (words, part) in [
+        (&["proxy"][..], "no upstream; name one: tidegate proxy http://127.0.0.1:9000"),
+        (&["proxy", "127.0.0.1:9000"], "has no scheme or no host; write http://HOST:PORT"),
+        (&["proxy", "http://127.0.0.1:9000/api"], "has a path"),
+        (&["proxy", "--limit", "5 per minute burst 9", "http://h"], "leave them out"),
+        (&["proxy", "--listen", "1.2.3.4:1", "http://h"], "choose another with [proxy] listen or --listen"),
+    ] {
+        let output = tidegate(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(stderr(&output).contains(part), "{words:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_file_is_reloaded_without_dropping_a_connection() {
+    let (folder, (url, _)) = (Folder::new(), origin());
+    let text = |limit: &str| {
+        format!(
+            "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"{url}\"\nwhen_limited = \"reject\"\nlimit = \"{limit}\"\n"
+        )
+    };
+    let file = folder.write("proxy.toml", &text("1 per day"));
+    let proxy = Proxy::start(&folder, &["proxy", "--config", file.to_str().unwrap()]);
+    let mut stream = TcpStream::connect(proxy.address("listening")).unwrap();
+    let mut ask = || {
+        stream.write_all(b"GET /a HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
+        let mut bytes = [0; 4096];
+        let length = stream.read(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[9..12.min(length)]).into_owned()
+    };
+    assert_eq!((ask(), ask()), ("200".to_owned(), "429".to_owned()));
+    fs::write(&file, text("2 per day")).unwrap();
+    proxy.signal("HUP");
+    eventually("it is reloaded", || proxy.log().contains("reloaded the proxy"));
+    assert_eq!((ask(), ask()), ("200".to_owned(), "429".to_owned()), "on the same connection");
+    fs::write(&file, "[proxy]\nlimit = \"2 per fortnight\"\n").unwrap();
+    proxy.signal("HUP");
+    eventually("it is refused", || proxy.log().contains("is refused, and the policy stays as it was"));
+    assert_eq!(ask(), "429");
+    assert!(get(proxy.address("admin"), "/readyz").starts_with("HTTP/1.1 200"));
+    proxy.stop();
+}
+
+#[test]
+fn serve_runs_the_proxy_too() {
+    let (folder, (url, _)) = (Folder::new(), origin());
+    let text = format!("[doors]\nhttp = \"127.0.0.1:0\"\n[proxy]\nlisten = \"127.0.0.1:0\"\nupstream = \"{url}\"\n");
+    let file = folder.write("all.toml", &text);
+    let proxy = Proxy::start(&folder, &["serve", "--config", file.to_str().unwrap()]);
+    assert!(get(proxy.address("proxy"), "/a").ends_with("ok"));
+    assert!(get(proxy.address("listening"), "/readyz").starts_with("HTTP/1.1 200"));
+    proxy.stop();
+}
+
+/// How many wait; 15,000 with the variable WAITERS (the file limit must allow it).
+const WAITERS: usize = 1_000;
+const IN_FLIGHT: usize = 8;
+
+/// A long line is held in little memory, and released in order soon after its window begins.
+#[test]
+fn p3_p5_a_long_line_is_released_in_order_within_two_seconds() {
+    let waiters: usize = std::env::var("WAITERS").map_or(WAITERS, |text| text.parse().unwrap());
+    let period = Duration::from_secs(if waiters > 5_000 { 60 } else { 10 });
+    let (folder, (url, seen)) = (Folder::new(), origin());
+    let text = format!(
+        "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"{url}\"\nlimit = \"{waiters} per {}s\"\n\
+         in_flight = {IN_FLIGHT}\nmax_waiting = {waiters}\nmax_upstream = 100\nmax_connections = {}\n",
+        period.as_secs(),
+        waiters + 100
+    );
+    let proxy = Proxy::start(&folder, &["proxy", "--config", folder.write("p.toml", &text).to_str().unwrap()]);
+    let (address, admin) = (proxy.address("listening"), proxy.address("admin"));
+    assert!(!proxy.log().contains("raise ulimit"), "the file limit is too low for {waiters}: {}", proxy.log());
+    let wait_for = |name: &str, count: usize| {
+        let (start, wanted) = (Instant::now(), format!("\"{name}\":{count},"));
+        while !get(admin, "/debug/vars").contains(&wanted) {
+            assert!(start.elapsed() < 4 * PATIENCE, "{name} never was {count}: {}", get(admin, "/debug/vars"));
+        }
+    };
+    let due = next_window(period) + period;
+    use_up(address, waiters);
+    seen.lock().unwrap().clear();
+    let before = proxy.memory_kib();
+    let mut streams = Vec::new();
+    for number in 0..waiters {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET /?{number} HTTP/1.1\r\nHost: t\r\nUser-Agent: waiter\r\nAccept: */*\r\n\r\n").unwrap();
+        streams.push(stream);
+        // One after the other, so that the order is known.
+        wait_for("waiting", number + 1);
+    }
+    let held = proxy.memory_kib();
+    assert!(now() < due, "it took longer than a window to line up {waiters}; choose fewer");
+    wait_for("waiting", 0);
+    wait_for("in_flight", 0);
+    let seen = seen.lock().unwrap().clone();
+    let (took, each) = (seen.last().unwrap().1.saturating_sub(due), (held - before).div_ceil(waiters));
+    println!(
+        "{waiters} waiters: {held} KiB resident ({before} before), {each} KiB each; the last left {took:?} after the boundary"
+    );
+    assert_eq!(seen.len(), waiters);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(each <= 24, "{each} KiB each");
+    // Slots are given in order; on the way to the upstream a thread may be overtaken while it does not run.
+    let mut out_of_order = 0;
+    for (place, (path, at)) in seen.iter().enumerate() {
+        let number: usize = path.split_once('?').unwrap().1.parse().unwrap();
+        out_of_order += usize::from(number.abs_diff(place) > 2 * IN_FLIGHT);
+        assert!(*at >= due, "{path} came {:?} before its window", due - *at);
+    }
+    assert!(out_of_order * 20 <= waiters, "{out_of_order} of {waiters} came far from their place");
+    drop(streams);
+    proxy.stop();
+}
+
+/// Uses up so many starts of `/`.
+fn use_up(address: SocketAddr, starts: usize) {
+    let stream = TcpStream::connect(address).unwrap();
+    let mut writer = stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        for _ in 0..starts {
+            writer.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
+        }
+    });
+    let answers = BufReader::new(stream).lines().map_while(Result::ok).filter(|line| line.contains("HTTP/1.1 200"));
+    assert_eq!(answers.take(starts).count(), starts);
+    sending.join().unwrap();
+}
+
+/// Waits for the next window, and tells when it began.
+fn next_window(period: Duration) -> Duration {
+    let number = now().as_micros() / period.as_micros() + 1;
+    let next = Duration::from_micros(u64::try_from(number * period.as_micros()).unwrap());
+    std::thread::sleep(next - now() + Duration::from_millis(20));
+    next
+}

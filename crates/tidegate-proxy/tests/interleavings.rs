@@ -1,0 +1,177 @@
+//! The waiting line's shell under thousands of interleavings, and its futures dropped at random points.
+//!
+//! The shell is the very file of the crate, on shuttle's locks instead of the system's.
+//! `INTERLEAVINGS=100000 CANCELS=1000000 cargo test --release -p tidegate-proxy --test interleavings`
+#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+#![allow(dead_code, reason = "the shell has more than is used here")]
+
+mod sync {
+    pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard};
+}
+
+#[path = "../src/queue.rs"]
+mod queue;
+
+use queue::{Census, Queue, Slot};
+use std::task::{Context, Poll, Waker};
+use sync::Arc;
+use tidegate::{Clock, Micros};
+use tidegate_core::turnstile::{Bounds, KeyHash};
+
+const INTERLEAVINGS: usize = 1_000;
+const CANCELS: u64 = 20_000;
+
+fn bounds(count: u32, in_flight: u32, total: u32) -> Bounds {
+    let limit = tidegate::Limit::new(count, Micros::from_secs(1)).unwrap();
+    Bounds { limit, in_flight, total, waiting: 1_000, waiting_weight: 1_000_000, keys: 100 }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+const EMPTY: Census = Census { waiting: 0, in_flight: 0, keys: 0 };
+
+/// Threads that pass, wait, leave in the middle and give back; a window turns among them. Nobody is lost.
+#[test]
+fn p1_p2_no_wakeup_is_lost_and_no_permit_leaks() {
+    let rounds = usize::try_from(number("INTERLEAVINGS", INTERLEAVINGS as u64)).unwrap();
+    shuttle::check_random(
+        || {
+            let clock = Arc::new(Clock::manual(Micros::from_secs(100)));
+            let queue = Arc::new(Queue::new(bounds(2, 1, 2), std::sync::Arc::clone(&clock)));
+            let threads: Vec<_> = (0..4_u64)
+                .map(|who| {
+                    let queue = Arc::clone(&queue);
+                    shuttle::thread::spawn(move || shuttle::future::block_on(visit(queue, who)))
+                })
+                .collect();
+            let turning = {
+                let (queue, clock) = (Arc::clone(&queue), Arc::clone(&clock));
+                shuttle::thread::spawn(move || {
+                    for second in 101..104 {
+                        clock.set(Micros::from_secs(second));
+                        let _ = queue.turn();
+                        shuttle::thread::yield_now();
+                    }
+                })
+            };
+            turning.join().unwrap();
+            // Whoever is left waits for a window: they come one after the other.
+            for (second, thread) in (104..).zip(threads) {
+                clock.set(Micros::from_secs(second));
+                let _ = queue.turn();
+                clock.set(Micros::from_secs(second + 100));
+                let _ = queue.turn();
+                thread.join().unwrap();
+            }
+            let census = queue.census();
+            assert_eq!((census.waiting, census.in_flight), (0, 0));
+        },
+        rounds,
+    );
+}
+
+/// Waits twice; every other visitor leaves at his first wait.
+async fn visit(queue: Arc<Queue>, who: u64) {
+    let key = KeyHash::new(who % 2, 7);
+    match queue.pass(key) {
+        Ok(slot) if who == 3 => slot.give_back(),
+        Ok(slot) => {
+            shuttle::thread::yield_now();
+            drop(slot);
+        }
+        Err(_) => {
+            let Ok(waiting) = queue.wait(key, 1) else { return };
+            if who == 2 {
+                let mut waiting = waiting;
+                let _ = std::pin::Pin::new(&mut waiting).poll(&mut Context::from_waker(Waker::noop()));
+                shuttle::thread::yield_now();
+                drop(waiting);
+            } else {
+                drop(waiting.await);
+            }
+        }
+    }
+}
+
+/// Futures dropped after any number of polls, slots dropped, given back or exchanged: nothing is left.
+#[test]
+fn p1_p2_futures_dropped_at_random_points() {
+    let wanted = number("CANCELS", CANCELS);
+    let per_run = 2_000;
+    static ROUND: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    shuttle::check_random(
+        move || {
+            let clock = Arc::new(Clock::manual(Micros::from_secs(100)));
+            let queue = Arc::new(Queue::new(bounds(3, 2, 5), std::sync::Arc::clone(&clock)));
+            let seed = ROUND.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let (mut random, mut cancels, mut now) = (Random(seed), 0, 100_000);
+            let mut waiting: Vec<queue::Waiting> = Vec::new();
+            let mut slots: Vec<Slot> = Vec::new();
+            let mut cx = Context::from_waker(Waker::noop());
+            while cancels < per_run {
+                match random.below(8) {
+                    0..3 => {
+                        let key = KeyHash::new(random.below(4), 7);
+                        match queue.pass(key) {
+                            Ok(slot) => slots.push(slot),
+                            Err(_) => waiting.extend(queue.wait(key, 1)),
+                        }
+                    }
+                    3 if !waiting.is_empty() => {
+                        let at = random.index(waiting.len());
+                        if let Poll::Ready(slot) = std::pin::Pin::new(&mut waiting[at]).poll(&mut cx) {
+                            drop(waiting.swap_remove(at));
+                            slots.push(slot);
+                        }
+                    }
+                    4 if !waiting.is_empty() => {
+                        drop(waiting.swap_remove(random.index(waiting.len())));
+                        cancels += 1;
+                    }
+                    5 if !slots.is_empty() => {
+                        let slot = slots.swap_remove(random.index(slots.len()));
+                        cancels += 1;
+                        match random.below(3) {
+                            0 => drop(slot),
+                            1 => slot.give_back(),
+                            _ => waiting.push(slot.again(Micros::from_millis(now), 1)),
+                        }
+                    }
+                    6 => {
+                        now += random.below(400);
+                        clock.set(Micros::from_millis(now));
+                        let _ = queue.turn();
+                    }
+                    _ => {}
+                }
+            }
+            waiting.clear();
+            slots.clear();
+            clock.set(Micros::from_secs(10_000));
+            for _ in 0..4 {
+                let _ = queue.turn();
+            }
+            assert_eq!(queue.census(), EMPTY);
+        },
+        usize::try_from(wanted / per_run).unwrap().max(1),
+    );
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).unwrap()
+    }
+}

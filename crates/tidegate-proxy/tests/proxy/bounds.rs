@@ -1,0 +1,244 @@
+//! What is bounded, and what is refused: each with its status, its header fields and its remedy.
+
+use crate::support::{Origin, eventually, get, proxy, proxy_with, request, runtime, send, status, text, var};
+use hyper::Response;
+use std::time::{Duration, Instant};
+use tidegate_proxy::{Policy, Settings, Upstream, WhenLimited};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Sends bytes to a proxy with this policy, after `/used` has used its one slot up.
+#[track_caller]
+fn check(change: impl Fn(Policy) -> Policy, bytes: &[u8], expected: u16, parts: &[&str]) -> String {
+    let origin = Origin::start();
+    let proxy = proxy(change(origin.policy("1 per day")));
+    runtime().block_on(async {
+        let _ = send(proxy.address(), b"GET /used HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").await;
+        let used = origin.count();
+        let answer = send(proxy.address(), bytes).await;
+        let request = String::from_utf8_lossy(bytes);
+        assert_eq!(status(&answer), expected, "{request}{answer}");
+        for part in parts {
+            assert!(answer.contains(part), "{request}\n\n{answer}\n\nlacks {part}");
+        }
+        assert!(expected == 200 || origin.count() == used, "it was forwarded: {:?}", origin.seen());
+        answer
+    })
+}
+
+fn same(policy: Policy) -> Policy {
+    policy
+}
+
+#[test]
+fn a_denial_says_when_to_come_again() {
+    let reject = |policy| Policy { when_limited: WhenLimited::Reject, ..policy };
+    let answer = check(
+        reject,
+        &request("/used"),
+        429,
+        &[
+            "ratelimit-policy: \"proxy\";q=1;w=86400",
+            "ratelimit: \"proxy\";r=0;t=",
+            "retry-after: ",
+            "#quota-exceeded",
+            "\"violated-policies\":[\"proxy\"]",
+            "\"reason\":\"limited\"",
+        ],
+    );
+    let seconds = |name: &str| answer.split_once(name).unwrap().1.split("\r\n").next().unwrap().to_owned();
+    assert_eq!(seconds("retry-after: "), seconds("r=0;t="), "{answer}");
+    check(reject, &request("/other"), 200, &["ok"]);
+}
+
+#[test]
+fn p6_past_the_line_503_at_once() {
+    let line = |policy| Policy { max_waiting: 0, ..policy };
+    check(line, &request("/used"), 503, &["retry-after: 1", "line_full", "#temporary-reduced-capacity"]);
+    let bytes = |policy| Policy { max_waiting_bytes: 10, ..policy };
+    check(bytes, &request("/used"), 503, &["retry-after: 1", "line_full"]);
+}
+
+#[test]
+fn a_wait_that_is_too_long_ends_with_429() {
+    let wait = |policy| Policy { max_wait: Some(Duration::from_millis(300)), ..policy };
+    check(wait, &request("/used"), 429, &["#quota-exceeded"]);
+}
+
+#[test]
+fn ambiguous_paths_are_refused_and_others_forwarded_in_their_normal_form() {
+    for path in ["/a%2Fb", "/a%5Cb", "/a%00", "/%", "/../etc", "/a/%2e%2e/%2E%2E/b", "/a\\b"] {
+        check(same, &request(path), 400, &["\"code\":\"target\""]);
+    }
+    let origin = Origin::start();
+    let proxy = proxy(origin.policy("100 per day"));
+    runtime().block_on(async {
+        for path in ["//a/./b/../%63?q=%2f//..", "/caf%c3%a9", "http://other/x?y", "/plain;v=1/@"] {
+            assert_eq!(status(&get(proxy.address(), path).await), 200, "{path}");
+        }
+    });
+    let lines: Vec<String> = origin.seen().into_iter().map(|seen| seen.line).collect();
+    assert_eq!(lines, ["GET /a/c?q=%2f//..", "GET /caf%C3%A9", "GET /x?y", "GET /plain;v=1/@"]);
+    assert_eq!(origin.seen()[2].field("host"), Some("other"));
+}
+
+#[test]
+fn a_host_is_there_once() {
+    check(same, b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", 400, &["\"code\":\"host\""]);
+    check(same, b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n", 400, &["\"code\":\"host\""]);
+    check(same, b"GET / HTTP/1.1\r\nHost: a b\r\nConnection: close\r\n\r\n", 400, &["\"code\":\"host\""]);
+    check(same, b"GET / HTTP/1.1\r\nHost: a/b\r\nConnection: close\r\n\r\n", 400, &["\"code\":\"host\""]);
+    check(same, b"GET / HTTP/1.0\r\n\r\n", 200, &["ok"]);
+    check(same, b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nConnection: close\r\n\r\n", 405, &[]);
+}
+
+#[test]
+fn heads_are_bounded() {
+    let long = format!("GET /{} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n", "a".repeat(17 << 10));
+    check(same, long.as_bytes(), 431, &[]);
+    let many = format!("GET / HTTP/1.1\r\nHost: t\r\n{}Connection: close\r\n\r\n", "A: b\r\n".repeat(101));
+    check(same, many.as_bytes(), 431, &[]);
+}
+
+#[test]
+fn upstreams_that_fail_are_told_apart() {
+    let to = |port: u16| {
+        move |policy| Policy { upstream: Upstream::new(&format!("http://127.0.0.1:{port}"), None).unwrap(), ..policy }
+    };
+    let down = { std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port() };
+    check(to(down), &request("/"), 502, &["upstream_down"]);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let slow = |policy| Policy {
+        upstream_timeout: Duration::from_millis(600),
+        ..to(silent.local_addr().unwrap().port())(policy)
+    };
+    check(slow, &request("/"), 504, &["upstream_silent"]);
+    for nonsense in ["SSH-2.0-x\r\n\r\n", "", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"] {
+        let odd = answering(nonsense);
+        check(to(odd), &request("/"), 502, &["upstream_broke_off"]);
+    }
+}
+
+/// An upstream that reads a request and answers with these bytes, whatever it was asked.
+fn answering(bytes: &'static str) -> u16 {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(2) {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(bytes.as_bytes());
+        }
+    });
+    port
+}
+
+/// A start that could not be used, as the upstream was down, counts for nothing.
+#[test]
+fn p4_what_was_not_forwarded_counts_for_nothing() {
+    let origin = Origin::start();
+    let down = Policy { upstream: Upstream::new("http://127.0.0.1:1", None).unwrap(), ..origin.policy("1 per day") };
+    let proxy = proxy(down);
+    runtime().block_on(async {
+        assert_eq!(status(&get(proxy.address(), "/a").await), 502);
+        proxy.reload(origin.policy("1 per day"));
+        assert_eq!(status(&get(proxy.address(), "/a").await), 200);
+    });
+}
+
+#[test]
+fn in_flight_is_bounded_by_key_and_in_all() {
+    static MOST: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    static NOW: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    use std::sync::atomic::Ordering::SeqCst;
+    let origin = Origin::with(|_| async {
+        MOST.fetch_max(NOW.fetch_add(1, SeqCst) + 1, SeqCst);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        NOW.fetch_sub(1, SeqCst);
+        Response::new(text("ok"))
+    });
+    let proxy = proxy(Policy { in_flight: 3, max_upstream: 5, ..origin.policy("1000 per day") });
+    let ask = |paths: usize| {
+        MOST.store(0, SeqCst);
+        runtime().block_on(async {
+            let clients = (0..60).map(|number| {
+                let (address, path) = (proxy.address(), format!("/{}", number % paths));
+                tokio::spawn(async move { get(address, &path).await })
+            });
+            for client in clients.collect::<Vec<_>>() {
+                assert_eq!(status(&client.await.unwrap()), 200);
+            }
+        });
+        MOST.load(SeqCst)
+    };
+    assert_eq!(ask(1), 3);
+    assert_eq!(ask(4), 5);
+}
+
+#[test]
+fn p6_connections_are_bounded() {
+    let origin = Origin::start();
+    let settings = Settings { max_connections: 5, workers: 1, ..Settings::default() };
+    let proxy = proxy_with(origin.policy("100 per day"), settings);
+    runtime().block_on(async {
+        let mut open = Vec::new();
+        for _ in 0..5 {
+            open.push(TcpStream::connect(proxy.address()).await.unwrap());
+        }
+        eventually("all are taken", async || var(&proxy, "connections").await == 5).await;
+        let answer = get(proxy.address(), "/").await;
+        assert!(status(&answer) == 503 && answer.contains("retry-after: 1"), "{answer}");
+        open.pop();
+        eventually("one is free", async || var(&proxy, "connections").await == 4).await;
+        assert_eq!(status(&get(proxy.address(), "/").await), 200);
+    });
+}
+
+/// Slow heads, idle connections and bodies that stop are cut.
+#[test]
+fn p6_slow_clients_are_cut() {
+    let origin = Origin::with(|request| async {
+        use http_body_util::BodyExt as _;
+        let _ = request.into_body().collect().await;
+        Response::new(text("ok"))
+    });
+    let short = Duration::from_millis(500);
+    let settings = Settings { head_timeout: short, idle_timeout: short, client_timeout: short, ..Settings::default() };
+    let proxy = proxy_with(origin.policy("100 per day"), settings);
+    runtime().block_on(async {
+        for (bytes, expected) in [
+            (&b""[..], ""),
+            (b"GET / HTTP/1.1\r\nHos", ""),
+            (b"GET / HTTP/1.1\r\nHost: t\r\n\r\n", "HTTP/1.1 200"),
+            (b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 50\r\n\r\nhello", "HTTP/1.1 400"),
+            (b"PRI * HT", ""),
+        ] {
+            let start = Instant::now();
+            let answer = send(proxy.address(), bytes).await;
+            assert!(answer.starts_with(expected) && answer.is_empty() == expected.is_empty(), "{answer}");
+            assert!(start.elapsed() < Duration::from_secs(4), "{:?} for {bytes:?}", start.elapsed());
+        }
+    });
+}
+
+/// An early answer: the rest of the body is drained or the connection closed, and never taken for a request.
+#[test]
+fn p8_an_early_answer_ends_with_the_body_or_the_connection() {
+    let origin = Origin::start();
+    let proxy = proxy(origin.policy("100 per day"));
+    runtime().block_on(async {
+        let body = "GET /hidden HTTP/1.1\r\nHost: t\r\n\r\n".repeat(100_000);
+        let head = format!("POST /early HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n", body.len());
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        let _ = stream.write_all(head.as_bytes()).await;
+        let mut start = [0; 12];
+        let _ = stream.write_all(&body.as_bytes()[..10_000]).await;
+        stream.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 200");
+        let _ = stream.write_all(&body.as_bytes()[10_000..]).await;
+        let _ = stream.write_all(&request("/next")).await;
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+        assert!(origin.seen().iter().all(|seen| !seen.line.contains("hidden")), "{:?}", origin.seen());
+    });
+}

@@ -1,0 +1,97 @@
+//! Clients that leave while they wait: they take no slot, and leave nothing behind.
+
+use crate::support::{Origin, eventually, get, next_window, proxy, request, runtime, send, status, var};
+use std::time::Duration;
+use tidegate_proxy::Policy;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+const PERIOD: Duration = Duration::from_secs(2);
+const POST: &[u8] = b"POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
+/// A body that is not all there yet.
+const UPLOAD: &[u8] = b"POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 500\r\n\r\nhello";
+/// Another request stands behind the first.
+const PIPELINE: &[u8] = b"GET /a HTTP/1.1\r\nHost: t\r\n\r\nGET /a HTTP/1.1\r\nHost: t\r\n\r\n";
+
+/// Three slots are used up; three wait and leave, three wait and stay: the next window is theirs.
+#[track_caller]
+fn check(leavers: &'static [u8], stayers: &'static [u8]) {
+    let origin = Origin::start();
+    let proxy = proxy(origin.policy("3 per 2s"));
+    runtime().block_on(async {
+        next_window(PERIOD).await;
+        for _ in 0..3 {
+            assert_eq!(status(&get(proxy.address(), "/a").await), 200);
+        }
+        let mut leaving = Vec::new();
+        for _ in 0..3 {
+            let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+            stream.write_all(leavers).await.unwrap();
+            leaving.push(stream);
+        }
+        eventually("three wait", async || var(&proxy, "waiting").await == 3).await;
+        let staying: Vec<_> = (0..3).map(|_| tokio::spawn(send(proxy.address(), stayers))).collect();
+        eventually("six wait", async || var(&proxy, "waiting").await == 6).await;
+        drop(leaving);
+        let start = std::time::Instant::now();
+        for answer in staying {
+            assert_eq!(status(&answer.await.unwrap()), 200);
+        }
+        assert!(start.elapsed() < PERIOD, "the stayers had to wait for a second window");
+        assert_eq!(origin.count(), 6, "the leavers' requests were forwarded");
+        eventually("nothing is left", async || var(&proxy, "waiting").await + var(&proxy, "in_flight").await == 0)
+            .await;
+    });
+}
+
+#[test]
+fn p1_who_leaves_takes_no_slot() {
+    check(b"GET /a HTTP/1.1\r\nHost: t\r\n\r\n", b"GET /a HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+}
+
+#[test]
+fn p1_who_leaves_with_a_body_unread_takes_no_slot() {
+    check(UPLOAD, POST);
+}
+
+#[test]
+fn p1_who_leaves_with_a_request_behind_takes_no_slot() {
+    check(PIPELINE, POST);
+}
+
+#[test]
+fn p2_after_quiet_nothing_is_left() {
+    let origin = Origin::with(|_| async {
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        hyper::Response::new(crate::support::text("ok"))
+    });
+    let proxy = proxy(Policy { in_flight: 3, max_upstream: 20, ..origin.policy("25 per 500ms") });
+    runtime().block_on(async {
+        assert_eq!(status(&get(proxy.address(), "/warm").await), 200);
+        let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        eventually("idle connections are closed", async || var(&proxy, "upstream_connections").await == 0).await;
+        let baseline = files();
+        let clients: Vec<_> = (0..300_u64).map(|number| tokio::spawn(impatient(proxy.address(), number))).collect();
+        for client in clients {
+            client.await.unwrap();
+        }
+        eventually("all is given back", async || {
+            var(&proxy, "waiting").await + var(&proxy, "in_flight").await + var(&proxy, "upstream_connections").await
+                == 0
+        })
+        .await;
+        // The monitor's own connection may be open while it counts.
+        eventually("files are at the baseline", async || files() <= baseline + 1).await;
+        assert_eq!(status(&get(proxy.address(), "/0").await), 200);
+    });
+}
+
+/// Asks and leaves, at a time of its own: in line, under way, or with the answer half read.
+async fn impatient(address: std::net::SocketAddr, number: u64) {
+    for round in 0..5 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&request(&format!("/{}", number % 4))).await.unwrap();
+        tokio::time::sleep(Duration::from_micros((number * 7919 + round * 104_729) % 40_000)).await;
+        drop(stream);
+    }
+}

@@ -1,0 +1,125 @@
+//! HTTP/2 from the client, TLS to the upstream.
+
+use crate::support::{Origin, eventually, get, next_window, proxy, runtime, status, var};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_proxy::{Policy, Upstream};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+type Sender = hyper::client::conn::http2::SendRequest<Empty<Bytes>>;
+
+async fn connect(address: SocketAddr) -> Sender {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let io = TokioIo::new(stream);
+    let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn ask(path: &str) -> Request<Empty<Bytes>> {
+    Request::get(format!("http://test.example{path}")).body(Empty::new()).unwrap()
+}
+
+#[test]
+fn http2_streams_wait_and_leave_one_by_one() {
+    const PERIOD: Duration = Duration::from_secs(2);
+    let origin = Origin::start();
+    let proxy = proxy(origin.policy("2 per 2s"));
+    runtime().block_on(async {
+        next_window(PERIOD).await;
+        let mut sender = connect(proxy.address()).await;
+        for _ in 0..2 {
+            let answer = sender.send_request(ask("/a")).await.unwrap();
+            assert_eq!(answer.status(), 200);
+            assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
+        }
+        assert_eq!(origin.seen()[0].field("host"), Some("test.example"));
+        let leaving: Vec<_> = (0..2).map(|_| tokio::spawn(sender.send_request(ask("/a")))).collect();
+        eventually("two wait", async || var(&proxy, "waiting").await == 2).await;
+        let staying: Vec<_> = (0..2).map(|_| tokio::spawn(sender.send_request(ask("/a")))).collect();
+        eventually("four wait", async || var(&proxy, "waiting").await == 4).await;
+        leaving.iter().for_each(tokio::task::JoinHandle::abort);
+        eventually("two have left", async || var(&proxy, "waiting").await == 2).await;
+        for answer in staying {
+            assert_eq!(answer.await.unwrap().unwrap().status(), 200);
+        }
+        assert_eq!(origin.count(), 4);
+    });
+}
+
+#[test]
+fn http2_and_http1_share_the_port_and_the_limit() {
+    let origin = Origin::start();
+    let proxy = proxy(Policy { max_waiting: 0, ..origin.policy("2 per day") });
+    runtime().block_on(async {
+        assert_eq!(connect(proxy.address()).await.send_request(ask("/a")).await.unwrap().status(), 200);
+        assert_eq!(status(&get(proxy.address(), "/a").await), 200);
+        assert_eq!(connect(proxy.address()).await.send_request(ask("/a")).await.unwrap().status(), 503);
+    });
+}
+
+#[test]
+fn tls_to_the_upstream_is_checked_against_the_ca() {
+    let folder = std::env::temp_dir().join(format!("tidegate-proxy-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (good, other) = (folder.join("ca.pem"), folder.join("other.pem"));
+    let mine = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let strange = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(&good, mine.cert.pem()).unwrap();
+    std::fs::write(&other, strange.cert.pem()).unwrap();
+    let runtime = runtime();
+    let address = runtime.block_on(async { tls_upstream(&mine) });
+    let url = format!("https://localhost:{}", address.port());
+    let status_with = |ca: Option<&Path>| {
+        let proxy = proxy(Policy::new(Upstream::new(&url, ca).unwrap()));
+        runtime.block_on(async {
+            let first = status(&get(proxy.address(), "/a").await);
+            assert_eq!(status(&get(proxy.address(), "/a").await), first, "the second time too");
+            first
+        })
+    };
+    assert_eq!(status_with(Some(&good)), 200);
+    assert_eq!(status_with(Some(&other)), 502, "another CA");
+    assert_eq!(status_with(None), 502, "the world's CAs do not know it");
+    assert!(Upstream::new(&url, Some(Path::new("/nowhere.pem"))).unwrap_err().contains("name a PEM file"));
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// A TLS server that answers `ok` to every head.
+fn tls_upstream(identity: &rcgen::CertifiedKey<rcgen::KeyPair>) -> SocketAddr {
+    let key = tokio_rustls::rustls::pki_types::PrivateKeyDer::try_from(identity.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(vec![identity.cert.der().clone()], key).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let mut head = Vec::new();
+                while stream.read_buf(&mut head).await.unwrap_or(0) > 0 {
+                    if head.ends_with(b"\r\n\r\n") {
+                        head.clear();
+                        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    address
+}
