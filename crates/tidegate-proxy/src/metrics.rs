@@ -142,7 +142,7 @@ impl Metrics {
     }
 }
 
-fn push(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
+pub(crate) fn push(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{{limiter=\"{LIMITER}\"}} {value}");
 }
 
