@@ -158,6 +158,6 @@ fn push_histogram(text: &mut String, name: &str, help: &str, reading: &Reading) 
     let _ = writeln!(text, "{name}_count{{limiter=\"{LIMITER}\"}} {count}");
 }
 
-fn seconds(us: u64) -> String {
+pub(crate) fn seconds(us: u64) -> String {
     format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
 }

@@ -3,7 +3,8 @@
 //! A task keeps the membership and tells the queue what is promised. A request looks at the queue only: there
 //! is no store on its path.
 
-use crate::metrics::push;
+use crate::metrics::{push, seconds};
+use crate::reply::LIMITER;
 use crate::site::Site;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,16 +44,20 @@ impl Others {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many members there are, the horizon, and how old that is.
-    fn figures(&self, part: Option<u32>, now: Micros) -> [(&'static str, &'static str, u64); 5] {
+    /// What this replica holds, how many members there are, and the horizon.
+    fn figures(&self, part: Option<u32>) -> [(&'static str, &'static str, u64); 4] {
         let seen = self.seen();
         [
             ("share", "Starts per key that this replica holds in the current window.", part.unwrap_or(0).into()),
             ("promised", "1: the current window is promised; 0: nothing may start.", part.is_some().into()),
             ("replicas", "Replicas that share the limit, by what was last seen.", seen.members.len() as u64),
             ("horizon", "The first window, by number, that is not promised.", seen.horizon),
-            ("seen_us", "How long ago the register was last read.", now.saturating_sub(seen.at).get()),
         ]
+    }
+
+    /// How long ago the register was last read.
+    fn age(&self, now: Micros) -> Micros {
+        now.saturating_sub(self.seen().at)
     }
 
     /// Who they are, as members of a JSON object.
@@ -66,9 +71,13 @@ impl Others {
 /// What this replica holds and who the others are, for Prometheus.
 pub(crate) fn push_metrics(site: &Site, page: &mut String) {
     if site.settings.sharing.is_some() {
-        for (name, help, value) in site.others.figures(site.queue.part(), site.clock.now()) {
+        for (name, help, value) in site.others.figures(site.queue.part()) {
             push(page, &format!("tidegate_proxy_{name}"), "gauge", help, value);
         }
+        let age = seconds(site.others.age(site.clock.now()).get());
+        let name = "tidegate_proxy_seen_seconds";
+        let help = format!("# HELP {name} How long ago the register was last read.\n# TYPE {name} gauge");
+        let _ = writeln!(page, "{help}\n{name}{{limiter=\"{LIMITER}\"}} {age}");
     }
 }
 
@@ -77,9 +86,10 @@ pub(crate) fn push_json(site: &Site, page: &mut String) {
     if site.settings.sharing.is_some() {
         // The object's own brace.
         page.truncate(page.trim_end().len() - 1);
-        for (name, _, value) in site.others.figures(site.queue.part(), site.clock.now()) {
+        for (name, _, value) in site.others.figures(site.queue.part()) {
             let _ = write!(page, ",\"{name}\":{value}");
         }
+        let _ = write!(page, ",\"seen_us\":{}", site.others.age(site.clock.now()).get());
         site.others.push_names(page);
         page.push_str("}\n");
     }
