@@ -13,6 +13,7 @@ mod key;
 mod limit;
 mod meter;
 mod micros;
+pub mod replicas;
 mod rules;
 #[cfg(test)]
 mod scenario;

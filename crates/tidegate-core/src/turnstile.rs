@@ -27,6 +27,7 @@ mod line;
 mod places;
 mod waiters;
 
+use crate::replicas::Schedule;
 use crate::{Limit, Micros};
 use places::{Place, Places, Standing};
 use waiters::Waiters;
@@ -63,12 +64,6 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// How often a key may start in the window that begins at `window`. The one place to know it:
-    /// a process that holds only a part of a limit gives its part here.
-    const fn starts(&self, _window: Micros) -> u32 {
-        self.limit.count()
-    }
-
     fn window(&self, now: Micros) -> Micros {
         Micros::saturating(now.get() - now.get() % self.limit.period().get())
     }
@@ -129,6 +124,8 @@ pub struct Turnstile<W> {
     waiters: Waiters<W>,
     under_way: u32,
     called: Vec<W>,
+    /// What this process may start, if it holds only a part of the limit.
+    parts: Option<Schedule>,
 }
 
 impl<W> Turnstile<W> {
@@ -136,7 +133,8 @@ impl<W> Turnstile<W> {
     #[must_use]
     pub fn new(bounds: Bounds) -> Turnstile<W> {
         let (places, waiters) = (Places::default(), Waiters::default());
-        Turnstile { bounds, now: Micros::ZERO, window: Micros::ZERO, places, waiters, under_way: 0, called: Vec::new() }
+        let (now, window) = (Micros::ZERO, Micros::ZERO);
+        Turnstile { bounds, now, window, places, waiters, under_way: 0, called: Vec::new(), parts: None }
     }
 
     /// Starts at once, or says why not.
@@ -256,6 +254,29 @@ impl<W> Turnstile<W> {
         let window = bounds.window(self.now);
         self.places.rename_window(self.window, window);
         (self.bounds, self.window) = (bounds, window);
+        self.line_up_again(now);
+    }
+
+    /// This process holds only a part of the limit, and its part is this. Who waits for it to be told gets it.
+    pub fn set_parts(&mut self, parts: Schedule, now: Micros) {
+        self.turn(now);
+        if self.parts.as_ref() != Some(&parts) {
+            self.parts = Some(parts);
+            self.line_up_again(now);
+        }
+    }
+
+    /// How often a key may start in the current window; `None`: that is not known yet.
+    #[must_use]
+    pub fn part(&self) -> Option<u32> {
+        let (count, period) = (self.bounds.limit.count(), self.bounds.limit.period());
+        match &self.parts {
+            None => Some(count),
+            Some(parts) => parts.share(count, self.window.get() / period.get()),
+        }
+    }
+
+    fn line_up_again(&mut self, now: Micros) {
         for at in self.places.with_a_line() {
             self.line_up(at);
         }
@@ -300,7 +321,7 @@ impl<W> Turnstile<W> {
 
     fn left(&self, place: &Place) -> u32 {
         let started = if place.window == self.window { place.started } else { 0 };
-        self.bounds.starts(self.window).saturating_sub(started)
+        self.part().unwrap_or(0).saturating_sub(started)
     }
 
     fn is_full(&self, place: &Place) -> bool {

@@ -1,6 +1,7 @@
 //! The admin address: `/metrics`, `/debug/vars`, `/livez`, `/readyz`. For people and monitors, not for clients.
 
 use crate::body::Reply;
+use crate::sharing;
 use crate::site::Site;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -52,9 +53,15 @@ fn answer(site: &Site, request: &Request<Incoming>) -> Response<Reply> {
     match request.uri().path() {
         "/metrics" => {
             let kind = "text/plain; version=0.0.4; charset=utf-8";
-            text(StatusCode::OK, kind, site.metrics.text(site.queue.census(), upstream))
+            let mut page = site.metrics.text(site.queue.census(), upstream);
+            sharing::push_metrics(site, &mut page);
+            text(StatusCode::OK, kind, page)
         }
-        "/debug/vars" => text(StatusCode::OK, "application/json", site.metrics.json(site.queue.census(), upstream)),
+        "/debug/vars" => {
+            let mut page = site.metrics.json(site.queue.census(), upstream);
+            sharing::push_json(site, &mut page);
+            text(StatusCode::OK, "application/json", page)
+        }
         "/livez" => text(StatusCode::OK, "text/plain", "ok\n".to_owned()),
         "/readyz" if site.is_stopping() => text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "stopping\n".to_owned()),
         "/readyz" => text(StatusCode::OK, "text/plain", "ok\n".to_owned()),

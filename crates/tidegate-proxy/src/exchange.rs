@@ -203,6 +203,10 @@ impl Exchange {
 
     /// No slot at once: waits, or is turned away.
     async fn line_up(&self, closed: Closed, has_body: bool) -> Outcome<Slot> {
+        if self.site.queue.part().is_none() && self.site.others.error().is_some() {
+            let detail = "the replicas cannot agree on who may start, as their store does not answer; try again later";
+            return Err(Box::new(refusal(StatusCode::SERVICE_UNAVAILABLE, "store_down", detail)));
+        }
         if self.rules.policy.when_limited == WhenLimited::Reject {
             return Err(Box::new(self.deny(closed)));
         }

@@ -23,6 +23,7 @@ mod queue;
 mod reply;
 mod server;
 mod settings;
+mod sharing;
 mod site;
 mod strict;
 mod target;

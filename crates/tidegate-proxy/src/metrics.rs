@@ -142,7 +142,7 @@ impl Metrics {
     }
 }
 
-fn push(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
+pub(crate) fn push(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{{limiter=\"{LIMITER}\"}} {value}");
 }
 
@@ -158,6 +158,6 @@ fn push_histogram(text: &mut String, name: &str, help: &str, reading: &Reading) 
     let _ = writeln!(text, "{name}_count{{limiter=\"{LIMITER}\"}} {count}");
 }
 
-fn seconds(us: u64) -> String {
+pub(crate) fn seconds(us: u64) -> String {
     format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
 }

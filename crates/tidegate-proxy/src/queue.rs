@@ -9,6 +9,7 @@ use super::sync::{Arc, Mutex, MutexGuard};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use tidegate::{Clock, Micros};
+use tidegate_core::replicas::Schedule;
 use tidegate_core::turnstile::{Bounds, Closed, KeyHash, LineFull, Permit, Ticket, Turnstile};
 
 /// Shared by all connections.
@@ -64,6 +65,20 @@ impl Queue {
     pub(crate) fn set_bounds(&self, bounds: Bounds) {
         self.with(|turnstile, now| turnstile.set_bounds(bounds, now));
         self.wake_timer();
+    }
+
+    /// What this process holds of the limit.
+    pub(crate) fn set_parts(&self, parts: Schedule) {
+        self.with(|turnstile, now| turnstile.set_parts(parts, now));
+        self.wake_timer();
+    }
+
+    /// Starts per key in the current window; `None`: not known yet.
+    pub(crate) fn part(&self) -> Option<u32> {
+        self.with(|turnstile, now| {
+            turnstile.turn(now);
+            turnstile.part()
+        })
     }
 
     pub(crate) fn census(&self) -> Census {

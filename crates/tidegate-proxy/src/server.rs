@@ -3,7 +3,7 @@
 use crate::settings::{Policy, Settings};
 use crate::site::{Site, TICK};
 use crate::worker::{self, Accepted};
-use crate::{admin, turning};
+use crate::{admin, sharing, turning};
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::pin::pin;
@@ -126,6 +126,7 @@ async fn accept(
     let mut beside = JoinSet::new();
     beside.spawn(turning::turn_windows(Arc::clone(&site)));
     beside.spawn(keep_time(Arc::clone(&site)));
+    let mut sharing = site.settings.sharing.clone().map(|how| tokio::spawn(sharing::share(Arc::clone(&site), how)));
     if let Some(Ok(admin)) = admin.map(from_std) {
         beside.spawn(admin::serve(admin, Arc::clone(&site)));
     }
@@ -151,6 +152,10 @@ async fn accept(
         }
     };
     let _ = timeout(site.settings.drain_timeout, all_end).await;
+    if let Some(sharing) = &mut sharing {
+        // It takes leave of the others.
+        let _ = sharing.await;
+    }
 }
 
 fn from_std(listener: StdListener) -> io::Result<TcpListener> {

@@ -3,7 +3,7 @@
 use crate::key::{KeyPart, Template};
 use crate::upstream::Upstream;
 use std::time::Duration;
-use tidegate::Limit;
+use tidegate::{Limit, Sharing};
 use tidegate_core::turnstile::Bounds;
 
 /// What happens to a request that may not start now.
@@ -101,6 +101,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// Threads that serve connections. Default: one for each processor.
     pub workers: usize,
+    /// Which part of the limit this process holds, if others hold the rest. Default: all of it.
+    pub sharing: Option<Sharing>,
 }
 
 impl Default for Settings {
@@ -112,6 +114,7 @@ impl Default for Settings {
             client_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(10),
             workers: std::thread::available_parallelism().map_or(1, usize::from),
+            sharing: None,
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::pool::Pools;
 use crate::queue::Queue;
 use crate::reply::Denials;
 use crate::settings::{Policy, Settings};
+use crate::sharing::{self, Others};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -22,6 +23,7 @@ pub(crate) struct Site {
     pub(crate) keys: KeyMaker,
     pub(crate) pools: Pools,
     pub(crate) metrics: Metrics,
+    pub(crate) others: Others,
     /// Counted up about every [`TICK`].
     pub(crate) tick: AtomicU64,
     stopping: AtomicBool,
@@ -52,7 +54,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(500);
 
 impl Site {
     pub(crate) fn new(policy: Policy, settings: Settings, clock: Arc<Clock>) -> Site {
-        Site {
+        let site = Site {
             tick_limits: TickLimits {
                 head: ticks(settings.head_timeout),
                 idle: ticks(settings.idle_timeout),
@@ -63,17 +65,28 @@ impl Site {
             keys: KeyMaker::default(),
             pools: Pools::new(settings.workers),
             metrics: Metrics::default(),
+            others: Others::default(),
             tick: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
             stop: Notify::new(),
             settings,
             rules: ArcSwap::from_pointee(Rules { denials: Denials::new(policy.limit), policy }),
+        };
+        if let Some(sharing) = &site.settings.sharing {
+            site.queue.set_parts(sharing::at_first(sharing));
         }
+        site
     }
 
     /// Puts another policy in force. Requests under way end by the one that they began with.
     pub(crate) fn reload(&self, policy: Policy) {
         self.pools.follow(&self.rules.load().policy.upstream, &policy.upstream);
+        if let Some(sharing) = &self.settings.sharing
+            && self.rules.load().policy.limit.period() != policy.limit.period()
+        {
+            // What was promised is of windows of another length.
+            self.queue.set_parts(sharing::at_first(sharing));
+        }
         self.queue.set_bounds(policy.bounds());
         self.rules.store(Arc::new(Rules { denials: Denials::new(policy.limit), policy }));
     }

@@ -11,6 +11,8 @@ mod gate;
 pub mod headers;
 #[cfg(feature = "tower")]
 pub mod layer;
+#[cfg(feature = "redis")]
+mod membership;
 mod policy;
 
 pub use action::{Action, Actions, Analyzed, Event, Incremented, Unless};
@@ -20,6 +22,8 @@ pub use gate::{Batch, Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloa
 #[cfg(feature = "redis")]
 pub use gate::{RedisSettings, StoreHealth};
 pub use headers::RateLimitHeaders;
+#[cfg(feature = "redis")]
+pub use membership::{Membership, Seen, Sharing};
 pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, OnFailure, Policy, PolicyError, PolicyProblem};
 pub use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};
 pub use tidegate_core::buckets::{BLOCKS_MAX, Grid, GridError};

@@ -142,6 +142,12 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
         let place = root.entries.iter().find(|entry| entry.name == "limiter").map(|entry| entry.name_place);
         problems.push(Problem { place, message });
     }
+    if let Some(proxy) = &mut config.proxy
+        && let Err(message) = proxy.meet_at(config.store.redis.as_ref().map(|redis| redis.url.clone()))
+    {
+        let place = root.entries.iter().find(|entry| entry.name == "proxy").map(|entry| entry.name_place);
+        problems.push(Problem { place, message });
+    }
     if let Some(at) = root.position("udp") {
         config.udp = udp::read(&root.entries[at], &config.policy, problems);
     }

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidegate::{Limit, text};
+use tidegate::{Limit, RedisUrl, Sharing, text};
 use tidegate_proxy::{KeyPart, Policy, Template, Upstream, WhenLimited};
 
 /// What the file says of the proxy. Settings that are left out have the proxy's defaults.
@@ -35,6 +35,19 @@ pub(crate) struct Proxy {
     connect_timeout: Option<Duration>,
     upstream_timeout: Option<Duration>,
     pub(crate) client_timeout: Option<Duration>,
+    replicas: Replicas,
+    replica: Option<(u32, u32)>,
+    /// The store through which replicas find each other.
+    redis: Option<RedisUrl>,
+}
+
+/// What the limit is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Replicas {
+    /// Of this process alone.
+    Alone,
+    /// Of all replicas; each holds a part.
+    Share,
 }
 
 impl Default for Proxy {
@@ -59,6 +72,9 @@ impl Default for Proxy {
             connect_timeout: None,
             upstream_timeout: None,
             client_timeout: None,
+            replicas: Replicas::Alone,
+            replica: None,
+            redis: None,
         }
     }
 }
@@ -84,8 +100,11 @@ pub(super) const KNOWN: Known = Known {
         "connect_timeout",
         "upstream_timeout",
         "client_timeout",
+        "replicas",
+        "replica",
+        "on_failure",
     ],
-    later: &["replicas", "replica", "on_failure"],
+    later: &[],
 };
 
 const COUNT: RangeInclusive<u64> = 0..=10_000_000;
@@ -118,7 +137,20 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Proxy {
         connect_timeout: section.parsed("connect_timeout", "5s", duration),
         upstream_timeout: section.parsed("upstream_timeout", "60s", duration),
         client_timeout: section.parsed("client_timeout", "60s", duration),
+        replicas: section.parsed("replicas", "share", replicas).unwrap_or(Replicas::Alone),
+        replica: section.parsed("replica", "1/3", replica),
+        redis: None,
     };
+    let _: Option<()> = section.parsed("on_failure", "deny", on_failure);
+    for setting in ["replica", "on_failure"] {
+        if let (Some(node), Replicas::Alone) = (section.node(setting), proxy.replicas) {
+            section.refuse(
+                node.place,
+                setting,
+                "it has no effect without replicas = \"share\"; add that, or leave it out",
+            );
+        }
+    }
     if let (Some(node), Err(message)) = (section.node("upstream"), proxy.upstream()) {
         section.refuse(node.place, "upstream", &message);
     }
@@ -126,6 +158,29 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Proxy {
 }
 
 impl Proxy {
+    /// Tells it where replicas find each other.
+    ///
+    /// # Errors
+    /// When they must, and cannot.
+    pub(super) fn meet_at(&mut self, redis: Option<RedisUrl>) -> Result<(), String> {
+        if self.replicas == Replicas::Share && self.replica.is_none() && redis.is_none() {
+            let remedy = "set [store] kind = \"redis\", or number them: replica = \"1/3\" in the first of three";
+            return Err(format!("[proxy] replicas: with \"share\" replicas find each other through a store; {remedy}"));
+        }
+        self.redis = redis;
+        Ok(())
+    }
+
+    /// Which part of the limit this process holds.
+    pub(crate) fn sharing(&self) -> Option<Sharing> {
+        match (self.replicas, self.replica, &self.redis) {
+            (Replicas::Alone, ..) => None,
+            (Replicas::Share, Some((rank, of)), _) => Some(Sharing::Fixed(rank, of)),
+            (Replicas::Share, None, Some(url)) => Some(Sharing::Redis(url.clone(), "proxy".to_owned())),
+            (Replicas::Share, None, None) => None,
+        }
+    }
+
     fn upstream(&self) -> Result<Upstream, String> {
         let missing = "no upstream; name one: tidegate proxy http://127.0.0.1:9000, or [proxy] upstream in the file";
         Upstream::new(self.upstream.as_deref().ok_or(missing)?, self.upstream_ca.as_deref())
@@ -167,6 +222,33 @@ pub(crate) fn limit(text: &str) -> Result<Limit, String> {
         return Err(format!("\"{shown}\" has a burst or a block; the proxy counts starts per window, leave them out"));
     }
     Ok(limit)
+}
+
+fn replicas(text: &str) -> Result<Replicas, String> {
+    match text {
+        "share" => Ok(Replicas::Share),
+        "exact" => Err("\"exact\" is not in this version; use \"share\", or leave it out".to_owned()),
+        other => Err(format!("\"{}\" is no way to be several; use \"share\"", other.escape_debug())),
+    }
+}
+
+/// `1/3`: the first of three.
+fn replica(text: &str) -> Result<(u32, u32), String> {
+    let parsed = text.split_once('/').and_then(|(one, of)| Some((one.parse::<u32>().ok()?, of.parse::<u32>().ok()?)));
+    match parsed {
+        Some((one, of)) if (1..=of).contains(&one) && of <= 1_000 => Ok((one - 1, of)),
+        _ => Err(format!(
+            "\"{}\" is none of 1/1 to 1000/1000; write \"1/3\" for the first of three",
+            text.escape_debug()
+        )),
+    }
+}
+
+fn on_failure(text: &str) -> Result<(), String> {
+    match text {
+        "deny" => Ok(()),
+        other => Err(format!("\"{}\" would start what was not promised; use \"deny\"", other.escape_debug())),
+    }
 }
 
 fn when_limited(text: &str) -> Result<WhenLimited, String> {

@@ -73,10 +73,28 @@ client_timeout = "3s"
         ("key = [\"query\"]", "use path, method, host, ip or header.NAME"),
         ("key = []", "all requests would share one limit"),
         ("templates = [\"/users\"]", "has no blank"),
-        ("replicas = \"share\"", "replicas is not in this version"),
+        ("replicas = \"exact\"", "\"exact\" is not in this version; use \"share\""),
+        ("replica = \"1/3\"", "replica: it has no effect without replicas = \"share\""),
         ("limits = \"x\"", "did you mean \"limit\"?"),
     ] {
         check_parts(&format!("[proxy]\n{setting}\n"), &["t.toml:2:", part]);
+    }
+}
+
+#[test]
+fn replicas_share_by_number_or_through_a_redis() {
+    let sharing = |text: &str| read(text, &[]).unwrap().proxy.unwrap().sharing();
+    let numbered = "[proxy]\nreplicas = \"share\"\nreplica = \"2/3\"\non_failure = \"deny\"";
+    assert_eq!(sharing("[proxy]\n"), None);
+    assert_eq!(sharing(numbered), Some(tidegate::Sharing::Fixed(1, 3)));
+    let on_redis = sharing("[store]\nkind = \"redis\"\n[proxy]\nreplicas = \"share\"");
+    assert_eq!(on_redis, Some(tidegate::Sharing::Redis(tidegate::RedisUrl::local(), "proxy".to_owned())));
+    check_parts("[proxy]\nreplicas = \"share\"", &["t.toml:1:", "set [store] kind = \"redis\", or number them"]);
+    for (setting, part) in [
+        ("replica = \"4/3\"", "\"4/3\" is none of 1/1 to 1000/1000; write \"1/3\""),
+        ("replica = \"1/3\"\non_failure = \"allow\"", "\"allow\" would start what was not promised; use \"deny\""),
+    ] {
+        check_parts(&format!("[proxy]\nreplicas = \"share\"\n{setting}\n"), &["t.toml:", part]);
     }
 }
 

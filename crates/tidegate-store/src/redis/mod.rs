@@ -14,6 +14,7 @@ mod foreign;
 mod link;
 mod names;
 mod operate;
+mod register;
 mod resp;
 mod route;
 mod script;

@@ -1,0 +1,244 @@
+//! Real proxies that share one limit, with an upstream that counts.
+//!
+//! `CHURN_SECONDS=120 SEED=7 cargo nextest run -p tidegate-cli --test replicas a8_` goes on for longer.
+#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+
+mod server;
+#[path = "../../tidegate-store/tests/servers/mod.rs"]
+mod servers;
+
+use server::{Folder, TIDEGATE};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const PERIOD: Duration = Duration::from_secs(2);
+/// A start within this time after a boundary may belong to either window (P4).
+const TOLERANCE: Duration = Duration::from_millis(50);
+const REPLICAS: usize = 3;
+
+/// Kills, pauses, joins and leaves every second, and the register is cut off now and then.
+#[test]
+fn a8_p4_replicas_that_come_go_and_pause_never_start_more_than_the_limit() {
+    let (seconds, mut random) = (number("CHURN_SECONDS", 8), number("SEED", 1));
+    let redis = servers::Server::redis(&[]);
+    let scene = Scene::start(9, &format!("[store]\nkind = \"redis\"\nurl = \"{}\"\n", redis.url()), |_| String::new());
+    scene.wait_windows(3);
+    for second in 0..seconds {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let slot = usize::try_from((random >> 33) % 3).unwrap();
+        match (second, (random >> 40) % 4) {
+            (0, _) | (_, 0) => scene.replace(slot, "KILL"),
+            (_, 1) => scene.replace(slot, "TERM"),
+            (_, 2) => scene.signal(slot, "STOP"),
+            _ => redis.signal("STOP"),
+        }
+        std::thread::sleep(Duration::from_millis(900));
+        redis.signal("CONT");
+        if second % 3 == 2 {
+            (0..REPLICAS).for_each(|slot| scene.signal(slot, "CONT"));
+        }
+    }
+    (0..REPLICAS).for_each(|slot| scene.signal(slot, "CONT"));
+    let calm = window_of(now()) + 2;
+    scene.wait_windows(6);
+    let keys = redis.keys_without_expiry();
+    assert!(keys.is_empty(), "{keys:?} have no expiry");
+    scene.check(calm, 3);
+}
+
+#[test]
+fn a8_two_starts_for_three_numbered_replicas_rotate() {
+    let scene = Scene::start(2, "", |slot| format!("replica = \"{}/3\"\n", slot + 1));
+    let first = window_of(now()) + 1;
+    scene.wait_windows(5);
+    let by_slot = scene.check(first, 3);
+    let used = |slot: usize| (first..first + 3).filter(|window| by_slot.contains_key(&(*window, slot))).count();
+    assert_eq!([used(0), used(1), used(2)], [2, 2, 2], "each has its turn in two of three windows: {by_slot:?}");
+}
+
+#[test]
+fn without_a_store_that_answers_nothing_is_started() {
+    let dead = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = format!("[store]\nkind = \"redis\"\nurl = \"redis://{}\"\n", dead.local_addr().unwrap());
+    drop(dead);
+    let scene = Scene::start(9, &store, |_| String::new());
+    std::thread::sleep(Duration::from_millis(500));
+    let answer = ask(scene.slots.lock().unwrap()[0].address, 0).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("store_down"), "{answer}");
+    assert_eq!(*scene.seen.lock().unwrap(), []);
+}
+
+/// Three proxies before one upstream, and clients who never stop asking.
+struct Scene {
+    folder: Folder,
+    slots: Arc<Mutex<Vec<Replica>>>,
+    /// When a start came, and from which slot's clients.
+    seen: Arc<Mutex<Vec<(Duration, usize)>>>,
+    count: usize,
+    stop: Arc<AtomicBool>,
+}
+
+struct Replica {
+    child: Child,
+    address: SocketAddr,
+    config: std::path::PathBuf,
+}
+
+const CLIENTS: usize = 4;
+
+impl Scene {
+    fn start(count: usize, store: &str, more: impl Fn(usize) -> String) -> Scene {
+        let (folder, seen) = (Folder::new(), Arc::<Mutex<Vec<(Duration, usize)>>>::default());
+        let upstream = upstream(Arc::clone(&seen));
+        let slots = (0..REPLICAS).map(|slot| {
+            let text = format!(
+                "{store}[proxy]\nlisten = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\nlimit = \"{count} per 2s\"\n\
+                 in_flight = 0\nreplicas = \"share\"\n{}",
+                more(slot)
+            );
+            Replica::start(&folder, folder.write(&format!("{slot}.toml"), &text))
+        });
+        let slots = Arc::new(Mutex::new(slots.collect::<Vec<_>>()));
+        let stop = Arc::<AtomicBool>::default();
+        for client in 0..REPLICAS * CLIENTS {
+            let (slots, stop) = (Arc::clone(&slots), Arc::clone(&stop));
+            std::thread::spawn(move || {
+                while !stop.load(Relaxed) {
+                    let Some(address) = slots.lock().unwrap().get(client % REPLICAS).map(|slot| slot.address) else {
+                        return;
+                    };
+                    if ask(address, client % REPLICAS).is_none_or(|answer| !answer.starts_with("HTTP/1.1 200")) {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                }
+            });
+        }
+        Scene { folder, slots, seen, count, stop }
+    }
+
+    fn signal(&self, slot: usize, name: &str) {
+        let id = self.slots.lock().unwrap()[slot].child.id();
+        assert!(Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).status().unwrap().success());
+    }
+
+    /// Ends a replica, and starts a new one in its place.
+    fn replace(&self, slot: usize, signal: &str) {
+        self.signal(slot, "CONT");
+        self.signal(slot, signal);
+        let config = self.slots.lock().unwrap()[slot].config.clone();
+        let new = Replica::start(&self.folder, config);
+        let mut old = std::mem::replace(&mut self.slots.lock().unwrap()[slot], new);
+        std::thread::spawn(move || old.child.wait());
+    }
+
+    fn wait_windows(&self, windows: u32) {
+        std::thread::sleep(PERIOD * windows);
+    }
+
+    /// No window has more than the limit; all of it was used in `full` of them from `calm` on.
+    fn check(&self, calm: u64, full: u64) -> BTreeMap<(u64, usize), usize> {
+        let (mut windows, mut by_slot) = (BTreeMap::<u64, (usize, usize)>::new(), BTreeMap::new());
+        for (at, slot) in self.seen.lock().unwrap().iter() {
+            let window = window_of(*at);
+            let (sure, maybe) = windows.entry(window).or_default();
+            *(if window_of(*at - TOLERANCE) == window { sure } else { maybe }) += 1;
+            *by_slot.entry((window, *slot)).or_default() += 1;
+        }
+        for (window, (sure, _)) in &windows {
+            assert!(*sure <= self.count, "{sure} in window {window}: {windows:?}");
+        }
+        for window in calm..calm + full {
+            let (sure, maybe) = windows.get(&window).copied().unwrap_or_default();
+            assert_eq!(sure + maybe, self.count, "window {window}, calm from {calm}: {windows:?}");
+        }
+        println!(
+            "{} starts in {} windows, never more than {}",
+            self.seen.lock().unwrap().len(),
+            windows.len(),
+            self.count
+        );
+        by_slot
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        for mut slot in self.slots.lock().unwrap().drain(..) {
+            let _ = slot.child.kill();
+            let _ = slot.child.wait();
+        }
+    }
+}
+
+impl Replica {
+    fn start(folder: &Folder, config: std::path::PathBuf) -> Replica {
+        let log = File::options().create(true).append(true).open(folder.path("log")).unwrap();
+        let mut command = Command::new(TIDEGATE);
+        let mut child =
+            command.args(["proxy", "--config"]).arg(&config).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = lines.find_map(|line| Some(line.unwrap().strip_prefix("listening on http://")?.parse().unwrap()));
+        Replica { child, address: address.unwrap(), config }
+    }
+}
+
+/// Asks once; `None`: the proxy is gone or says nothing.
+fn ask(address: SocketAddr, slot: usize) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(6))).unwrap();
+    stream
+        .write_all(format!("GET /a HTTP/1.1\r\nHost: t\r\nx-slot: {slot}\r\nConnection: close\r\n\r\n").as_bytes())
+        .ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+/// Notes when each request came, and answers.
+fn upstream(seen: Arc<Mutex<Vec<(Duration, usize)>>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let seen = Arc::clone(&seen);
+            std::thread::spawn(move || answer(&stream.unwrap(), &seen));
+        }
+    });
+    address
+}
+
+fn answer(stream: &TcpStream, seen: &Mutex<Vec<(Duration, usize)>>) {
+    let (mut at, mut slot) = (None, 0);
+    for line in BufReader::new(stream).lines() {
+        let Ok(line) = line else { return };
+        at.get_or_insert_with(now);
+        if let Some(number) = line.strip_prefix("x-slot: ") {
+            slot = number.parse().unwrap();
+        }
+        if line.is_empty() {
+            seen.lock().unwrap().push((at.take().unwrap(), slot));
+            if (&*stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+fn window_of(at: Duration) -> u64 {
+    u64::try_from(at.as_micros() / PERIOD.as_micros()).unwrap()
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
