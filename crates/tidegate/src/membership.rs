@@ -11,6 +11,7 @@ use tidegate_core::replicas::{Replica, ReplicaId, Roster, Schedule, Terms};
 use tidegate_store::redis::Redis;
 
 /// How a process holds its part of a limit.
+#[expect(clippy::large_enum_variant, reason = "there is one, made at the start")]
 #[derive(Clone, PartialEq, Debug)]
 pub enum Sharing {
     /// It is this one (from 0) of so many, for ever.
