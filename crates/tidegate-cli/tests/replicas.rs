@@ -150,9 +150,7 @@ impl Scene {
             *(if window_of(*at - TOLERANCE) == window { sure } else { maybe }) += 1;
             *by_slot.entry((window, *slot)).or_default() += 1;
         }
-        for (window, (sure, _)) in &windows {
-            assert!(*sure <= self.count, "{sure} in window {window}: {windows:?}");
-        }
+        self.check_runs(&windows);
         for window in calm..calm + full {
             let (sure, maybe) = windows.get(&window).copied().unwrap_or_default();
             assert_eq!(sure + maybe, self.count, "window {window}, calm from {calm}: {windows:?}");
@@ -164,6 +162,21 @@ impl Scene {
             self.count
         );
         by_slot
+    }
+
+    /// What came within the tolerance after a boundary may belong to either window, but not to any other: so no run
+    /// of windows holds more than its limits together.
+    fn check_runs(&self, windows: &BTreeMap<u64, (usize, usize)>) {
+        let (Some((first, _)), Some((last, _))) = (windows.first_key_value(), windows.last_key_value()) else { return };
+        for start in *first..=*last {
+            let (mut starts, mut allowed) = (0, 0);
+            for window in start..=*last {
+                let (sure, maybe) = windows.get(&window).copied().unwrap_or_default();
+                starts += sure + if window > start { maybe } else { 0 };
+                allowed += self.count;
+                assert!(starts <= allowed, "{starts} in windows {start} to {window}, at most {allowed}: {windows:?}");
+            }
+        }
     }
 }
 
