@@ -94,8 +94,11 @@ async fn races_admit_no_more_and_are_refunded(redis: &Arc<Redis>, pair: &Pair) {
         admitted += u32::from(caller.await.unwrap());
     }
     assert!((1..=IP_LIMIT).contains(&admitted), "{}: {admitted}", pair.name);
-    let left = [USER_LIMIT - admitted, IP_LIMIT - admitted];
-    assert_eq!(pair.left(redis).await, left, "{}: {admitted} were admitted, the others refunded", pair.name);
+    let (left, told) = ([USER_LIMIT - admitted, IP_LIMIT - admitted], pair.left(redis).await);
+    // Both limiters of buckets block. A charge that is about to be refunded can then make another's denial start
+    // a block, which says that nothing is left (the guide has it); the others must have it to the unit.
+    let may_be_blocked = pair.name.starts_with("Buckets") && told == [0, left[1]];
+    assert!(told == left || may_be_blocked, "{}: {admitted} were admitted, the others refunded: {told:?}", pair.name);
 }
 
 async fn denials_start_the_block_of_the_one_that_denies(redis: &Redis) {
