@@ -55,6 +55,11 @@ pub(super) const KNOWN: Known = Known {
     later: &["endpoints"],
 };
 
+/// What the embedded store reads; all else is for a Redis.
+const EMBEDDED: [&str; 4] = ["kind", "max_memory", "path", "snapshot_every"];
+/// And what only it reads.
+const EMBEDDED_ONLY: [&str; 2] = ["path", "snapshot_every"];
+
 /// Smallest budget: below it a table holds too few keys to be of use.
 const MEMORY_MIN: u64 = 1 << 20;
 /// Shortest and longest time between two snapshots, in milliseconds.
@@ -98,11 +103,12 @@ fn kind(text: &str) -> Result<Kind, String> {
 
 /// What is only for a Redis, or only for the embedded store, is refused with the other.
 fn read_redis(section: &mut Section<'_>, kind: Kind, folder: &Path) -> Option<Redis> {
-    let (others, remedy) = match kind {
-        Kind::Memory => (&REDIS_ONLY[..], "add kind = \"redis\""),
-        Kind::Redis => (&["path", "snapshot_every"][..], "Redis keeps the states"),
+    let of_the_other = |setting: &&&str| match kind {
+        Kind::Memory => !EMBEDDED.contains(setting),
+        Kind::Redis => EMBEDDED_ONLY.contains(setting),
     };
-    for setting in others {
+    let remedy = if kind == Kind::Memory { "add kind = \"redis\"" } else { "Redis keeps the states" };
+    for setting in KNOWN.here.iter().filter(of_the_other) {
         if let Some(place) = section.node(setting).map(|node| node.place) {
             section.refuse(place, setting, &format!("it has no effect here; {remedy}, or leave it out"));
         }
@@ -124,18 +130,6 @@ fn read_redis(section: &mut Section<'_>, kind: Kind, folder: &Path) -> Option<Re
     })
 }
 
-const REDIS_ONLY: [&str; 9] = [
-    "url",
-    "on_failure",
-    "local_share",
-    "deadline",
-    "required",
-    "password_file",
-    "ca_file",
-    "client_cert",
-    "client_key",
-];
-
 /// The URL with what lies in files: the password, and certificates for TLS.
 fn with_files(section: &mut Section<'_>, mut url: RedisUrl, folder: &Path) -> RedisUrl {
     let [password, ca, cert, key] = ["password_file", "ca_file", "client_cert", "client_key"]
@@ -149,9 +143,8 @@ fn with_files(section: &mut Section<'_>, mut url: RedisUrl, folder: &Path) -> Re
             }
         }
     }
-    let set = ["ca_file", "client_cert", "client_key"].into_iter();
-    let Some((setting, place)) = set.into_iter().find_map(|setting| Some((setting, section.node(setting)?.place)))
-    else {
+    let mut set = ["ca_file", "client_cert", "client_key"].into_iter();
+    let Some((setting, place)) = set.find_map(|setting| Some((setting, section.node(setting)?.place))) else {
         return url;
     };
     if url.tls.is_none() {

@@ -2,8 +2,8 @@
 
 use crate::config::{self, Config};
 use crate::human;
+use crate::watch::Watch;
 use std::path::PathBuf;
-use std::time::SystemTime;
 use tidegate::Gate;
 use tidegate_doors::udp::Desk;
 use tidegate_proxy::Proxy;
@@ -12,25 +12,24 @@ use tracing::{error, info, warn};
 /// Reads the file again when asked to, or when it has changed.
 pub(super) struct Reloader {
     file: PathBuf,
-    seen: Option<(SystemTime, u64)>,
+    watch: Watch,
 }
 
 impl Reloader {
     /// Made before the file is first read, so that a change in between is seen.
     pub(super) fn new(file: PathBuf) -> Reloader {
-        let mut reloader = Reloader { file, seen: None };
-        reloader.seen = reloader.look();
-        reloader
+        Reloader { watch: Watch::new(file.clone()), file }
     }
 
     /// Has the file another time of change or another length than when it was last read?
-    pub(super) fn has_changed(&self) -> bool {
-        self.look() != self.seen
+    pub(super) fn has_changed(&mut self) -> bool {
+        self.watch.has_changed()
     }
 
     /// Reads the file and puts its policy in force. `running` is what the process started with.
     pub(super) async fn reload(&mut self, gate: &Gate, desk: &Desk, proxy: Option<&Proxy>, running: &Config) {
-        self.seen = self.look();
+        // Whoever asked for it, what is there now is about to be read.
+        let _ = self.watch.has_changed();
         let file = self.file.clone();
         let gate = gate.clone();
         // Both are blocking: a file, and tables that go over to another layout.
@@ -64,11 +63,6 @@ impl Reloader {
                 error!("{} could not be read, and the policy stays as it was: {failed}", self.file.display())
             }
         }
-    }
-
-    fn look(&self) -> Option<(SystemTime, u64)> {
-        let about = std::fs::metadata(&self.file).ok()?;
-        Some((about.modified().ok()?, about.len()))
     }
 }
 
