@@ -34,10 +34,12 @@ mod roster;
 mod schedule;
 #[cfg(test)]
 mod simulation;
+mod tally;
 
 pub use replica::Replica;
 pub use roster::{MEMBERS_MAX, ReplicaId, Roster, RosterError};
 pub use schedule::{Schedule, Stretch, share};
+pub use tally::{CLOCKS_DIFFER, SLOTS_LEASE, Tally, grant};
 
 use crate::Micros;
 

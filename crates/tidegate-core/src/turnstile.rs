@@ -20,17 +20,24 @@
 //!
 //! **Known weakness.** Windows are fixed: 2 × count can start around a boundary, in less than a period.
 //!
+//! **Parts of a limit.** A process may hold only a part of each limit ([`Turnstile::set_parts`]), or none of its own: then
+//! starts are bought of a store, key by key, and whoever wants to start waits for its answer ([`Turnstile::deal_with_store`]).
+//!
 //! What is not here: sockets, wakers, locks. `W` is whatever the caller wants back when somebody's turn
 //! has come. Every call ends with nobody left in line who could start: that is the invariant.
 
+mod desk;
 mod line;
 mod places;
 mod waiters;
 
 use crate::replicas::Schedule;
 use crate::{Limit, Micros};
+use desk::{Desk, Needs};
 use places::{Place, Places, Standing};
 use waiters::Waiters;
+
+pub use desk::{Ask, Dealings, Name, Outlook, Question, Told};
 
 /// Whom a turnstile counts: 128 bits of a seeded hash, made by the caller. Names are not kept, so
 /// that a key costs the same however long its name is.
@@ -107,6 +114,10 @@ pub enum Closed {
     Limited(Option<Micros>),
     /// As many as may be are under way, of this key or of all.
     Busy,
+    /// The store must be asked: stand in line with [`Turnstile::wait_as`].
+    Unknown,
+    /// The store must be asked, and has not answered for long.
+    StoreFailed,
 }
 
 /// The line is as long, or as heavy, as it may be.
@@ -126,6 +137,8 @@ pub struct Turnstile<W> {
     called: Vec<W>,
     /// What this process may start, if it holds only a part of the limit.
     parts: Option<Schedule>,
+    /// Where starts are bought, if this process has none of its own.
+    desk: Option<Desk>,
 }
 
 impl<W> Turnstile<W> {
@@ -134,7 +147,7 @@ impl<W> Turnstile<W> {
     pub fn new(bounds: Bounds) -> Turnstile<W> {
         let (places, waiters) = (Places::default(), Waiters::default());
         let (now, window) = (Micros::ZERO, Micros::ZERO);
-        Turnstile { bounds, now, window, places, waiters, under_way: 0, called: Vec::new(), parts: None }
+        Turnstile { bounds, now, window, places, waiters, under_way: 0, called: Vec::new(), parts: None, desk: None }
     }
 
     /// Starts at once, or says why not.
@@ -156,15 +169,46 @@ impl<W> Turnstile<W> {
     /// When the line is full.
     pub fn wait(&mut self, key: KeyHash, weight: u32, call: W, now: Micros) -> Result<Ticket, LineFull> {
         self.note(now);
-        let heavy = self.waiters.weight() + u64::from(weight) > self.bounds.waiting_weight;
-        if heavy || self.waiters.in_line() >= self.bounds.waiting {
+        if self.is_full_line(weight) {
             return Err(LineFull);
         }
         let at = self.places.of(key, self.window, self.bounds.keys);
+        Ok(self.join(at, weight, call, now))
+    }
+
+    /// The same, for a key that has this name at the store.
+    ///
+    /// # Errors
+    /// When the line is full, or there are as many keys as may be: what is bought is bought for one key.
+    pub fn wait_as(&mut self, key: KeyHash, name: Name, weight: u32, call: W, now: Micros) -> Result<Ticket, LineFull> {
+        self.note(now);
+        let at = self.places.of(key, self.window, self.bounds.keys);
+        if self.is_full_line(weight) || !self.places.is_own(at, key) {
+            return Err(LineFull);
+        }
+        if let Some(desk) = &mut self.desk {
+            desk.open(at, name);
+        }
+        Ok(self.join(at, weight, call, now))
+    }
+
+    fn is_full_line(&self, weight: u32) -> bool {
+        let heavy = self.waiters.weight() + u64::from(weight) > self.bounds.waiting_weight;
+        heavy || self.waiters.in_line() >= self.bounds.waiting
+    }
+
+    fn join(&mut self, at: u32, weight: u32, call: W, now: Micros) -> Ticket {
         let who = self.waiters.join(&mut self.places[at].line, at, weight, call);
         self.line_up(at);
         self.serve(now);
-        Ok(Ticket(who))
+        Ticket(who)
+    }
+
+    /// Why the holder of this ticket must wait.
+    #[must_use]
+    pub fn why(&self, ticket: &Ticket) -> Option<Closed> {
+        let at = self.waiters[ticket.0].place;
+        self.closed_to_all(at)
     }
 
     /// Has the turn come? Then the ticket is exchanged for the permit.
@@ -248,11 +292,14 @@ impl<W> Turnstile<W> {
         std::mem::take(&mut self.called)
     }
 
-    /// Puts other bounds in force. Counts of the current window stay with their keys.
+    /// Puts other bounds in force. Counts of the current window stay with their keys, if they are counted here; at a
+    /// store, windows of another length are other windows.
     pub fn set_bounds(&mut self, bounds: Bounds, now: Micros) {
         self.turn(now);
         let window = bounds.window(self.now);
-        self.places.rename_window(self.window, window);
+        if self.desk.is_none() {
+            self.places.rename_window(self.window, window);
+        }
         (self.bounds, self.window) = (bounds, window);
         self.line_up_again(now);
     }
@@ -274,6 +321,64 @@ impl<W> Turnstile<W> {
             None => Some(count),
             Some(parts) => parts.share(count, self.window.get() / period.get()),
         }
+    }
+
+    /// From now on starts are bought of a store.
+    pub fn deal_with_store(&mut self, dealings: Dealings) {
+        match &mut self.desk {
+            Some(desk) => desk.dealings = dealings,
+            None => self.desk = Some(Desk::new(dealings)),
+        }
+    }
+
+    /// Is there something to ask the store at once?
+    #[must_use]
+    pub fn wants_to_ask(&self) -> bool {
+        self.desk.as_ref().is_some_and(Desk::is_waiting)
+    }
+
+    /// When there will be something to ask, if not at once.
+    #[must_use]
+    pub fn next_ask(&self) -> Option<Micros> {
+        self.desk.as_ref().and_then(Desk::next_due)
+    }
+
+    /// The next question to the store, if it is time for one. It must come back through [`Turnstile::answered`].
+    pub fn ask(&mut self, now: Micros) -> Option<Ask> {
+        self.note(now);
+        loop {
+            let at = self.desk.as_mut()?.next(self.now)?;
+            let needs = self.needs(at);
+            let ask = self.desk.as_mut()?.send(at, needs, &self.bounds, self.window, self.now);
+            if ask.is_some() {
+                return ask;
+            }
+            self.line_up(at);
+        }
+    }
+
+    /// What the store said.
+    pub fn answered(&mut self, ask: Ask, told: Told, now: Micros) {
+        self.note(now);
+        let Some(desk) = &mut self.desk else { return };
+        desk.receive(&ask, told, self.window, self.now);
+        self.line_up(ask.place);
+        self.serve(ask.at);
+        let tell = self.desk.as_ref().is_some_and(|desk| desk.dealings.call_all);
+        if tell || self.closed_to_all(ask.place) == Some(Closed::StoreFailed) {
+            self.waiters.call_all(&self.places[ask.place].line, &mut self.called);
+        }
+    }
+
+    /// What a place needs of the store.
+    fn needs(&self, at: u32) -> Needs {
+        let (place, left, bounds) = (&self.places[at], self.left(at), &self.bounds);
+        let room = if bounds.in_flight > 0 { bounds.in_flight.saturating_sub(place.in_flight) } else { u32::MAX };
+        let free = bounds.total.saturating_sub(self.under_way);
+        let could = place.line.len().min(room).min(free).min(bounds.limit.count());
+        let unused = if place.line.is_empty() { left } else { 0 };
+        let held = if bounds.in_flight > 0 { place.in_flight + left - unused } else { 0 };
+        Needs { held, want: could.saturating_sub(left), unused }
     }
 
     fn line_up_again(&mut self, now: Micros) {
@@ -309,19 +414,36 @@ impl<W> Turnstile<W> {
 
     /// Why a newcomer of this place must wait, if he must.
     fn closed(&self, at: u32) -> Option<Closed> {
-        let place = &self.places[at];
-        let left = self.left(place);
-        if left == 0 {
-            let ever = self.bounds.limit.count() > 0;
-            return Some(Closed::Limited(ever.then(|| self.window_end())));
-        }
-        let busy = self.is_full(place) || self.under_way >= self.bounds.total || !place.line.is_empty();
-        busy.then_some(Closed::Busy)
+        let behind = || (!self.places[at].line.is_empty()).then_some(Closed::Busy);
+        self.closed_to_all(at).or_else(behind)
     }
 
-    fn left(&self, place: &Place) -> u32 {
+    /// Why nobody of this place can start, if nobody can.
+    fn closed_to_all(&self, at: u32) -> Option<Closed> {
+        let place = &self.places[at];
+        if self.left(at) == 0 {
+            let limited = || Closed::Limited((self.bounds.limit.count() > 0).then(|| self.window_end()));
+            return Some(match &self.desk {
+                Some(desk) if self.bounds.limit.count() > 0 => match desk.outlook(at, self.window, self.now) {
+                    Outlook::Open => Closed::Unknown,
+                    Outlook::Exhausted => limited(),
+                    Outlook::Full => Closed::Busy,
+                    Outlook::Failed => Closed::StoreFailed,
+                },
+                _ => limited(),
+            });
+        }
+        (self.is_full(place) || self.under_way >= self.bounds.total).then_some(Closed::Busy)
+    }
+
+    fn left(&self, at: u32) -> u32 {
+        let place = &self.places[at];
         let started = if place.window == self.window { place.started } else { 0 };
-        self.part().unwrap_or(0).saturating_sub(started)
+        let may = match &self.desk {
+            None => self.part().unwrap_or(0),
+            Some(desk) => desk.bought(at, self.window),
+        };
+        may.saturating_sub(started)
     }
 
     fn is_full(&self, place: &Place) -> bool {
@@ -353,12 +475,26 @@ impl<W> Turnstile<W> {
     /// (nobody waits, or somebody under way must end first).
     fn line_up(&mut self, at: u32) {
         let place = &self.places[at];
+        // To buy what cannot be started yet would keep it from the others: that waits for its turn, too.
+        let too_soon = self.desk.is_some() && self.under_way >= self.bounds.total;
         let standing = match () {
             () if place.line.is_empty() || self.is_full(place) => Standing::Aside,
-            () if self.left(place) == 0 => Standing::Parked,
+            () if self.left(at) == 0 && !too_soon => Standing::Parked,
             () => Standing::Ready,
         };
         self.places.stand(at, standing);
+        if self.desk.is_some() {
+            self.arrange(at);
+        }
+    }
+
+    /// Has the desk note what a place needs.
+    fn arrange(&mut self, at: u32) {
+        let needs = self.needs(at);
+        if let Some(desk) = &mut self.desk {
+            desk.arrange(at, needs, self.window, self.now);
+            self.places[at].at_desk = !desk.is_settled(at);
+        }
     }
 
     /// Gives permits to those in line, key by key in turn, until nothing is free.

@@ -23,18 +23,23 @@ pub(super) trait Linked {
     fn links(&mut self) -> &mut Links;
 }
 
-/// One line: its two ends.
+/// One line: its two ends, and how many stand in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Line {
     first: u32,
     last: u32,
+    len: u32,
 }
 
 impl Line {
-    pub(super) const EMPTY: Line = Line { first: NOBODY, last: NOBODY };
+    pub(super) const EMPTY: Line = Line { first: NOBODY, last: NOBODY, len: 0 };
 
     pub(super) const fn is_empty(&self) -> bool {
         self.first == NOBODY
+    }
+
+    pub(super) const fn len(&self) -> u32 {
+        self.len
     }
 
     /// Who is next, if anybody is.
@@ -49,6 +54,7 @@ impl Line {
             last => all[at(last)].links().after = who,
         }
         self.last = who;
+        self.len += 1;
     }
 
     pub(super) fn pop_front<T: Linked>(&mut self, all: &mut [T]) -> Option<u32> {
@@ -68,6 +74,13 @@ impl Line {
             NOBODY => self.last = before,
             after => all[at(after)].links().before = before,
         }
+        self.len -= 1;
+    }
+
+    /// The first, and those behind him.
+    pub(super) fn next_of<T: Linked>(&self, all: &mut [T], who: Option<u32>) -> Option<u32> {
+        let next = who.map_or(self.first, |who| all[at(who)].links().after);
+        (next != NOBODY).then_some(next)
     }
 
     /// Puts one in front of the first that `stands_behind` says yes to, or last.
@@ -86,6 +99,7 @@ impl Line {
             NOBODY => self.first = who,
             before => all[at(before)].links().after = who,
         }
+        self.len += 1;
     }
 }
 
@@ -120,6 +134,7 @@ mod tests {
                 _ => went.extend(line.pop_front(&mut all)),
             }
         }
+        assert_eq!(line.len() as usize, left.len(), "{steps}");
         let rest: Vec<u32> = std::iter::from_fn(|| line.pop_front(&mut all)).collect();
         assert_eq!((went.as_slice(), rest.as_slice()), (turns, left), "{steps}");
         assert_eq!(line, Line::EMPTY, "{steps}");

@@ -20,6 +20,8 @@ pub(super) struct Place {
     pub(super) window: Micros,
     pub(super) started: u32,
     pub(super) in_flight: u32,
+    /// Something is to be settled with a store.
+    pub(super) at_desk: bool,
     /// Those who wait.
     pub(super) line: Line,
     pub(super) standing: Standing,
@@ -42,7 +44,8 @@ pub(super) enum Standing {
 impl Place {
     /// Nothing to remember: as if the key had never come.
     fn is_idle(&self, window: Micros) -> bool {
-        self.in_flight == 0 && self.line.is_empty() && (self.started == 0 || self.window != window)
+        let unused = self.in_flight == 0 && self.line.is_empty() && (self.started == 0 || self.window != window);
+        unused && !self.at_desk
     }
 }
 
@@ -101,12 +104,18 @@ impl Places {
         }
     }
 
+    /// Is it this key's own place, and not a shared one?
+    pub(super) fn is_own(&self, number: u32, key: KeyHash) -> bool {
+        self[number].key == key
+    }
+
     fn make(&mut self, key: KeyHash) -> u32 {
         let place = Place {
             key,
             window: Micros::ZERO,
             started: 0,
             in_flight: 0,
+            at_desk: false,
             line: Line::EMPTY,
             standing: Standing::Aside,
             links: Links::ALONE,

@@ -79,6 +79,15 @@ impl<W> Waiters<W> {
         call
     }
 
+    /// Those of a line who want to be called, each once.
+    pub(super) fn call_all(&mut self, line: &Line, called: &mut Vec<W>) {
+        let mut who = line.next_of(&mut self.all, None);
+        while let Some(waiter) = who {
+            called.extend(self.all[at(waiter)].call.take());
+            who = line.next_of(&mut self.all, Some(waiter));
+        }
+    }
+
     /// Takes the permit, if there is one, and the ticket with it.
     pub(super) fn claim(&mut self, who: u32) -> Result<Permit, ()> {
         let permit = self.all[at(who)].permit.take().ok_or(())?;

@@ -1,0 +1,304 @@
+//! What is asked of a store, when the replicas of a limit count together.
+//!
+//! Starts are then not this process's to give: they are **bought**, for one key and window, and each start under
+//! way takes a **slot** that the store lends. The desk keeps an account for each place: what was bought, what
+//! the store was last told, and what is to be asked next. It asks nobody: the caller takes [`Ask`]s from the
+//! turnstile, carries them to the store, and brings the answers back.
+//!
+//! Invariants:
+//! - One ask of a key is out at a time; whatever comes meanwhile waits for the next one. So many who wait
+//!   are served by one ask, and what the store is told comes in order.
+//! - What was bought is used in its window or handed back, never kept for another. An answer that comes after its
+//!   window buys nothing. An answer that never comes bought nothing: the store may have counted it, which
+//!   only lets fewer start (promise A7).
+//! - How many are under way is told whole, never as a difference, so that a lost message is put right by the next.
+
+use super::Bounds;
+use super::line::at;
+use crate::Micros;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
+
+/// The name of a key, the same in all replicas: 128 bits of a cryptographic hash, so that nobody can make two keys
+/// meet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug)]
+pub struct Name(pub [u8; 16]);
+
+/// What the store is asked about one key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Question {
+    /// Whom it is about.
+    pub name: Name,
+    /// The length of a window.
+    pub period: Micros,
+    /// The number of the window.
+    pub window: u64,
+    /// How many may start in a window, over all replicas.
+    pub limit: u32,
+    /// How many may be under way, over all replicas; 0: as many as like.
+    pub in_flight: u32,
+    /// How many this replica has under way, together with those that it may start by what it bought.
+    pub held: u32,
+    /// How many more it wants to start.
+    pub want: u32,
+    /// How many of those that it bought in this window it hands back.
+    pub unused: u32,
+}
+
+/// A question that is on its way. It must come back through [`super::Turnstile::answered`].
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "while a question is not answered, its key asks no other"]
+pub struct Ask {
+    pub(super) place: u32,
+    /// When the window began.
+    began: Micros,
+    /// When the question was taken.
+    pub(super) at: Micros,
+    /// What is asked.
+    pub question: Question,
+}
+
+/// What the store says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// How many more may start, of those that were wanted.
+    pub granted: u32,
+    /// What is left after that.
+    pub outlook: Outlook,
+}
+
+impl Told {
+    /// There was no answer, or none that can be used.
+    pub const FAILED: Told = Told { granted: 0, outlook: Outlook::Failed };
+}
+
+/// What there is left for a key, over all replicas.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outlook {
+    /// There may be more.
+    Open,
+    /// The window has no more starts.
+    Exhausted,
+    /// As many as may be are under way.
+    Full,
+    /// Nobody knows: the store did not answer.
+    Failed,
+}
+
+/// How a turnstile deals with a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dealings {
+    /// For how long the store may fail before nobody waits for it any more.
+    pub patience: Micros,
+    /// True: who stands in line is called with every answer that is no, so that he can go.
+    pub call_all: bool,
+}
+
+/// What a place has at the store.
+#[derive(Debug)]
+struct Account {
+    name: Name,
+    /// The window in which `bought` was bought and of which `outlook` speaks.
+    window: Micros,
+    bought: u32,
+    outlook: Outlook,
+    /// Until when `outlook` is believed.
+    believed: Micros,
+    /// What the store takes to be held; `None`: that is not known.
+    told: Option<u32>,
+    errand: Errand,
+}
+
+/// When the next question is to be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Errand {
+    /// There is none.
+    Idle,
+    /// As soon as somebody carries it.
+    Now,
+    /// Not before this time.
+    At(Micros),
+    /// It is on its way.
+    Out,
+}
+
+/// What a place has and needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs {
+    pub(super) held: u32,
+    pub(super) want: u32,
+    pub(super) unused: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) dealings: Dealings,
+    accounts: Vec<Account>,
+    /// Places with [`Errand::Now`].
+    now: VecDeque<u32>,
+    /// Places with [`Errand::At`].
+    timed: BTreeSet<(Micros, u32)>,
+    /// Since when no answer came.
+    failing_since: Option<Micros>,
+}
+
+/// How long what need not be told at once waits for company.
+const SOON: Micros = Micros::from_millis(20);
+/// For how long a no is believed, as a part of the window: somebody may hand starts back.
+const BELIEVED_PART: u64 = 8;
+const BELIEVED: RangeInclusive<Micros> = Micros::from_millis(20)..=Micros::from_millis(500);
+
+impl Account {
+    const fn new(name: Name) -> Account {
+        Account {
+            name,
+            window: Micros::ZERO,
+            bought: 0,
+            outlook: Outlook::Open,
+            believed: Micros::ZERO,
+            told: Some(0),
+            errand: Errand::Idle,
+        }
+    }
+
+    /// What is believed of the store at a time, in a window.
+    fn outlook(&self, window: Micros, now: Micros) -> Outlook {
+        let speaks_of_it = self.window == window || self.outlook == Outlook::Failed;
+        if speaks_of_it && now < self.believed { self.outlook } else { Outlook::Open }
+    }
+
+    /// When to ask for what is needed.
+    fn errand(&self, needs: Needs, window: Micros, now: Micros) -> Errand {
+        let news = needs.unused > 0 || self.told != Some(needs.held);
+        let no_sooner = if news { now.saturating_add(SOON) } else { self.believed };
+        match (self.errand, self.outlook(window, now)) {
+            // Whoever carries it looks again what is needed by then.
+            (Errand::Out | Errand::Now, _) => self.errand,
+            _ if needs.want == 0 && !news => Errand::Idle,
+            (_, Outlook::Failed) => Errand::At(self.believed),
+            (_, Outlook::Open) if needs.want > 0 || self.told.is_none() => Errand::Now,
+            (Errand::At(due), _) => Errand::At(due.min(no_sooner)),
+            _ => Errand::At(no_sooner),
+        }
+    }
+}
+
+impl Desk {
+    pub(super) fn new(dealings: Dealings) -> Desk {
+        Desk { dealings, accounts: Vec::new(), now: VecDeque::new(), timed: BTreeSet::new(), failing_since: None }
+    }
+
+    /// Opens an account for a place, if it has none under this name.
+    pub(super) fn open(&mut self, place: u32, name: Name) {
+        while self.accounts.len() <= at(place) {
+            self.accounts.push(Account::new(Name::default()));
+        }
+        // A place gets another key only when the account of the one before is settled.
+        if self.accounts[at(place)].name != name {
+            self.accounts[at(place)] = Account::new(name);
+        }
+    }
+
+    /// What was bought for a place in a window.
+    pub(super) fn bought(&self, place: u32, window: Micros) -> u32 {
+        self.accounts.get(at(place)).filter(|account| account.window == window).map_or(0, |account| account.bought)
+    }
+
+    /// What is believed of the store.
+    pub(super) fn outlook(&self, place: u32, window: Micros, now: Micros) -> Outlook {
+        match self.failing_since {
+            Some(since) if now.saturating_sub(since) >= self.dealings.patience => Outlook::Failed,
+            _ => match self.accounts.get(at(place)).map(|account| account.outlook(window, now)) {
+                // One failure is not the end: it is asked again.
+                None | Some(Outlook::Failed) => Outlook::Open,
+                Some(outlook) => outlook,
+            },
+        }
+    }
+
+    /// Nothing is out, or to be asked, and the store holds nothing for it: its place may be forgotten.
+    pub(super) fn is_settled(&self, place: u32) -> bool {
+        self.accounts.get(at(place)).is_none_or(|account| account.errand == Errand::Idle)
+    }
+
+    /// Notes what a place needs.
+    pub(super) fn arrange(&mut self, place: u32, needs: Needs, window: Micros, now: Micros) {
+        let Some(account) = self.accounts.get_mut(at(place)) else { return };
+        let errand = account.errand(needs, window, now);
+        let was = std::mem::replace(&mut account.errand, errand);
+        if was == errand {
+            return;
+        }
+        if let Errand::At(due) = was {
+            self.timed.remove(&(due, place));
+        }
+        match errand {
+            Errand::Now => self.now.push_back(place),
+            Errand::At(due) => drop(self.timed.insert((due, place))),
+            Errand::Idle | Errand::Out => {}
+        }
+    }
+
+    /// Is there something to ask at once?
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.now.is_empty()
+    }
+
+    /// When there will be something to ask, if not at once.
+    pub(super) fn next_due(&self) -> Option<Micros> {
+        self.timed.first().map(|(due, _)| *due)
+    }
+
+    /// The next place whose time to ask has come. Its errand is over, unless it is sent or arranged anew.
+    pub(super) fn next(&mut self, now: Micros) -> Option<u32> {
+        let due = match self.timed.first() {
+            Some((due, _)) if *due <= now => self.timed.pop_first().map(|(_, place)| place),
+            _ => None,
+        };
+        let next = due.or_else(|| self.now.pop_front())?;
+        self.accounts[at(next)].errand = Errand::Idle;
+        Some(next)
+    }
+
+    /// The question of a place, if it has one; then it is on its way. What is handed back is gone at once.
+    pub(super) fn send(
+        &mut self,
+        place: u32,
+        needs: Needs,
+        bounds: &Bounds,
+        began: Micros,
+        now: Micros,
+    ) -> Option<Ask> {
+        let account = &mut self.accounts[at(place)];
+        let Needs { held, want, unused } = needs;
+        if want == 0 && unused == 0 && account.told == Some(held) {
+            return None;
+        }
+        account.errand = Errand::Out;
+        account.bought -= unused;
+        let (period, limit, in_flight) = (bounds.limit.period(), bounds.limit.count(), bounds.in_flight);
+        let (name, window) = (account.name, began.get() / period.get());
+        let question = Question { name, period, window, limit, in_flight, held, want, unused };
+        Some(Ask { place, began, at: now, question })
+    }
+
+    /// Notes an answer. What it grants counts if its window is still the current one.
+    pub(super) fn receive(&mut self, ask: &Ask, told: Told, window: Micros, now: Micros) {
+        let account = &mut self.accounts[at(ask.place)];
+        account.errand = Errand::Idle;
+        if account.window != window {
+            (account.window, account.bought) = (window, 0);
+        }
+        let failed = told.outlook == Outlook::Failed;
+        let is_current = ask.began == window;
+        if is_current {
+            account.bought += told.granted;
+        }
+        account.outlook = if is_current || failed { told.outlook } else { Outlook::Open };
+        let part = Micros::saturating(ask.question.period.get() / BELIEVED_PART);
+        account.believed = now.saturating_add(part.clamp(*BELIEVED.start(), *BELIEVED.end()));
+        let lent = if ask.question.in_flight > 0 { told.granted } else { 0 };
+        account.told = (!failed).then(|| ask.question.held + lent);
+        self.failing_since = if failed { self.failing_since.or(Some(now)) } else { None };
+    }
+}

@@ -1,0 +1,390 @@
+//! Replicas that buy their starts of one store, against the promises: random arrivals, departures, crashes, answers
+//! that are late, lost or overtaken.
+//!
+//! After each step: no key has started more often in a window than its limit, over all replicas (P4), and no more of it
+//! are under way than may be. In the end everybody who waits is served within the windows that it takes, the store
+//! holds nothing, and all places are forgotten (P2).
+//!
+//! `SEEDS=20000 SEED=7 cargo test --release -p tidegate-core --test exact_model`
+#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+
+use std::collections::BTreeMap;
+use tidegate_core::replicas::{ReplicaId, Tally};
+use tidegate_core::turnstile::{
+    Ask, Bounds, Closed, Dealings, KeyHash, Name, Permit, Question, Ticket, Told, Turnstile,
+};
+use tidegate_core::{Limit, Micros};
+
+const SEEDS: u64 = 300;
+const KEYS: u64 = 3;
+const PERIOD: u64 = 100_000;
+
+#[test]
+fn p4_replicas_that_buy_never_start_more_than_the_limit() {
+    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (seed, seeds) = (number("SEED", 1), number("SEEDS", SEEDS));
+    let (mut starts, mut asks) = (0, 0);
+    for seed in seed..seed + seeds {
+        let mut world = World::new(seed);
+        for _ in 0..600 {
+            world.step();
+        }
+        world.come_to_rest();
+        (starts, asks) = (starts + world.granted, asks + world.asked);
+    }
+    println!("{starts} starts by {asks} questions, {seeds} seeds from {seed}");
+}
+
+struct World {
+    random: Random,
+    seed: u64,
+    now: u64,
+    bounds: Bounds,
+    /// Messages are lost or late.
+    lossy: bool,
+    /// Replicas die. What they had under way ends only with their lease.
+    deadly: bool,
+    replicas: Vec<Replica>,
+    next_replica: u64,
+    store: BTreeMap<Name, Tally>,
+    /// Questions that the store has not heard yet though nobody waits for the answer.
+    lost: Vec<(ReplicaId, u64, Question)>,
+    starts: BTreeMap<(u64, u64), u32>,
+    granted: u64,
+    asked: u64,
+}
+
+struct Replica {
+    id: ReplicaId,
+    questions: u64,
+    turnstile: Turnstile<u64>,
+    people: BTreeMap<u64, Person>,
+    next: u64,
+    /// On their way to the store, and on their way back.
+    there: Vec<(u64, Ask)>,
+    back: Vec<(Ask, Told)>,
+}
+
+struct Person {
+    key: u64,
+    state: State,
+}
+
+enum State {
+    Waiting(Ticket),
+    Through(Permit, u64),
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut random = Random(seed);
+        let mut small = |from: u64, to: u64| u32::try_from(from + random.below(to - from)).unwrap();
+        let bounds = Bounds {
+            limit: Limit::new(small(1, 6), micros(PERIOD)).unwrap(),
+            in_flight: small(0, 4),
+            total: small(1, 8),
+            waiting: 10,
+            waiting_weight: 1_000,
+            keys: 100,
+        };
+        let (lossy, deadly) = (small(0, 2) == 1, small(0, 2) == 1);
+        let mut world = World {
+            random,
+            seed,
+            now: 1_000_000_000,
+            bounds,
+            lossy,
+            deadly,
+            replicas: Vec::new(),
+            next_replica: 1,
+            store: BTreeMap::new(),
+            lost: Vec::new(),
+            starts: BTreeMap::new(),
+            granted: 0,
+            asked: 0,
+        };
+        (0..3).for_each(|_| world.add_replica());
+        world
+    }
+
+    fn add_replica(&mut self) {
+        let mut turnstile = Turnstile::new(self.bounds);
+        turnstile.deal_with_store(Dealings { patience: Micros::from_secs(5), call_all: false });
+        let id = ReplicaId(self.next_replica);
+        self.next_replica += 1;
+        let (people, there, back) = (BTreeMap::new(), Vec::new(), Vec::new());
+        self.replicas.push(Replica { id, questions: 0, turnstile, people, next: 0, there, back });
+    }
+
+    fn step(&mut self) {
+        let at = usize::try_from(self.random.below(self.replicas.len() as u64)).unwrap();
+        match self.random.below(20) {
+            0..6 => self.arrive(at),
+            6 => self.now += self.random.below(PERIOD / 4),
+            7..10 => self.take_asks(at),
+            10..13 => self.store_hears(at),
+            13..16 => self.answer_comes(at),
+            16 => self.finish(at, true),
+            17 => self.finish(at, false),
+            18 => self.leave(at),
+            _ => self.fault(at),
+        }
+        self.hear(at);
+        self.check();
+    }
+
+    fn arrive(&mut self, at: usize) {
+        let (key, now) = (self.random.below(KEYS), micros(self.now));
+        let replica = &mut self.replicas[at];
+        let (hash, who) = (KeyHash::new(key, key), replica.next);
+        let state = match replica.turnstile.pass(hash, now) {
+            Ok(permit) => State::Through(permit, self.now / PERIOD),
+            Err(_) => match replica.turnstile.wait_as(hash, name(key), 1, who, now) {
+                Ok(ticket) => State::Waiting(ticket),
+                Err(_) => return,
+            },
+        };
+        if matches!(state, State::Through(..)) {
+            *self.starts.entry((key, self.now / PERIOD)).or_default() += 1;
+            self.granted += 1;
+        }
+        replica.next += 1;
+        replica.people.insert(who, Person { key, state });
+    }
+
+    fn take_asks(&mut self, at: usize) {
+        let replica = &mut self.replicas[at];
+        while let Some(ask) = replica.turnstile.ask(micros(self.now)) {
+            assert!(
+                replica.there.iter().all(|(_, other)| other.question.name != ask.question.name),
+                "two questions of one key are out"
+            );
+            replica.questions += 1;
+            replica.there.push((replica.questions, ask));
+            self.asked += 1;
+        }
+    }
+
+    fn store_hears(&mut self, at: usize) {
+        let replica = &mut self.replicas[at];
+        for (question, ask) in replica.there.drain(..) {
+            let tally = self.store.entry(ask.question.name).or_default();
+            let told = tally.answer(replica.id, question, &ask.question, micros(self.now)).unwrap_or(Told::FAILED);
+            replica.back.push((ask, told));
+        }
+    }
+
+    fn answer_comes(&mut self, at: usize) {
+        let now = micros(self.now);
+        let replica = &mut self.replicas[at];
+        for (ask, told) in std::mem::take(&mut replica.back) {
+            replica.turnstile.answered(ask, told, now);
+        }
+    }
+
+    /// A question or an answer is lost, the store hears a question long after, or a replica dies.
+    fn fault(&mut self, at: usize) {
+        let now = micros(self.now);
+        let replica = &mut self.replicas[at];
+        match self.random.below(4) {
+            0 if self.lossy => {
+                for (question, ask) in std::mem::take(&mut replica.there) {
+                    self.lost.push((replica.id, question, ask.question));
+                    replica.turnstile.answered(ask, Told::FAILED, now);
+                }
+            }
+            1 if self.lossy => {
+                for (ask, _) in std::mem::take(&mut replica.back) {
+                    replica.turnstile.answered(ask, Told::FAILED, now);
+                }
+            }
+            2 => {
+                for (id, question, ask) in self.lost.drain(..) {
+                    let _ = self.store.entry(ask.name).or_default().answer(id, question, &ask, now);
+                }
+            }
+            3 if self.deadly => {
+                self.replicas.remove(at);
+                self.add_replica();
+            }
+            _ => {}
+        }
+    }
+
+    fn finish(&mut self, at: usize, used: bool) {
+        let now = micros(self.now);
+        let replica = &mut self.replicas[at];
+        let through = replica.people.iter().find(|(_, person)| matches!(person.state, State::Through(..)));
+        let Some(who) = through.map(|(who, _)| *who) else { return };
+        let Some(Person { key, state: State::Through(permit, window) }) = replica.people.remove(&who) else { return };
+        if used {
+            replica.turnstile.finish(permit, now);
+        } else {
+            *self.starts.get_mut(&(key, window)).unwrap() -= 1;
+            replica.turnstile.give_back(permit, now);
+        }
+    }
+
+    fn leave(&mut self, at: usize) {
+        let replica = &mut self.replicas[at];
+        let waiting = replica.people.iter().find(|(_, person)| matches!(person.state, State::Waiting(_)));
+        let Some(who) = waiting.map(|(who, _)| *who) else { return };
+        let Some(Person { state: State::Waiting(ticket), .. }) = replica.people.remove(&who) else { return };
+        replica.turnstile.leave(ticket, micros(self.now));
+    }
+
+    fn hear(&mut self, at: usize) {
+        if at >= self.replicas.len() {
+            return;
+        }
+        // A window may have turned since the step's time was told to it.
+        let window = self.now / PERIOD;
+        let replica = &mut self.replicas[at];
+        for who in replica.turnstile.called() {
+            let Some(Person { key, state: State::Waiting(ticket) }) = replica.people.remove(&who) else {
+                panic!("{}: {who} was called twice", self.seed)
+            };
+            let permit = match replica.turnstile.claim(ticket) {
+                Ok(permit) => permit,
+                // The store had failed for long. He waits on, and is called again.
+                Err(ticket) => {
+                    replica.turnstile.set_call(&ticket, who);
+                    replica.people.insert(who, Person { key, state: State::Waiting(ticket) });
+                    continue;
+                }
+            };
+            *self.starts.entry((key, window)).or_default() += 1;
+            self.granted += 1;
+            replica.people.insert(who, Person { key, state: State::Through(permit, window) });
+        }
+    }
+
+    fn check(&self) {
+        let limit = self.bounds.limit.count();
+        for ((key, window), starts) in &self.starts {
+            assert!(*starts <= limit, "{}: {starts} starts of {key} in {window}, limit {limit}", self.seed);
+        }
+        if self.bounds.in_flight > 0 && !self.deadly {
+            for key in 0..KEYS {
+                let people = self.replicas.iter().flat_map(|replica| replica.people.values());
+                let through = people.filter(|person| person.key == key && matches!(person.state, State::Through(..)));
+                let count = through.count();
+                assert!(count <= self.bounds.in_flight as usize, "{}: {count} of {key} under way", self.seed);
+            }
+        }
+    }
+
+    /// Nobody comes any more, and messages arrive: who waits is served, and then nothing is left.
+    fn come_to_rest(&mut self) {
+        self.lost.clear();
+        // Whatever a dead replica held is given up.
+        self.now += 11_000_000;
+        let waiting = |world: &World| world.replicas.iter().map(|replica| replica.turnstile.waiting()).sum::<u32>();
+        let windows = waiting(self) * u32::try_from(KEYS).unwrap() + 10;
+        let end = self.now + u64::from(windows) * PERIOD;
+        while self.now < end {
+            self.now += PERIOD / 20;
+            for at in 0..self.replicas.len() {
+                self.replicas[at].turnstile.turn(micros(self.now));
+                self.hear(at);
+                self.take_asks(at);
+                self.store_hears(at);
+                self.answer_comes(at);
+                self.hear(at);
+                while self.replicas[at].people.values().any(|person| matches!(person.state, State::Through(..))) {
+                    self.finish(at, true);
+                    self.hear(at);
+                }
+            }
+            self.check();
+        }
+        assert_eq!(waiting(self), 0, "{}: somebody waits for ever", self.seed);
+        for replica in &mut self.replicas {
+            (0..20).for_each(|_| replica.turnstile.turn(micros(self.now + 10 * PERIOD)));
+            assert_eq!(replica.turnstile.in_flight(), 0, "{}", self.seed);
+            assert_eq!(replica.turnstile.next_ask(), None, "{}: something is left to ask", self.seed);
+            assert_eq!(replica.turnstile.keys(), 0, "{}: a key is not forgotten", self.seed);
+        }
+        let held: u32 = self.store.values().map(|tally| tally.held(micros(self.now))).sum();
+        assert_eq!(held, 0, "{}: the store holds slots that nobody has", self.seed);
+    }
+}
+
+/// Three replicas with more demand than the limit: each window all of it is used, by few questions.
+#[test]
+fn p4_all_starts_are_used_when_there_is_demand() {
+    let limit = Limit::new(30, micros(PERIOD)).unwrap();
+    let bounds = Bounds { limit, in_flight: 0, total: 1_000, waiting: 1_000, waiting_weight: 1_000, keys: 10 };
+    let (mut tally, mut questions, key) = (Tally::default(), 0, KeyHash::new(1, 1));
+    let mut replicas: Vec<Turnstile<()>> = (0..3).map(|_| Turnstile::new(bounds)).collect();
+    for turnstile in &mut replicas {
+        turnstile.deal_with_store(Dealings { patience: Micros::from_secs(1), call_all: false });
+        for _ in 0..100 {
+            let _ = turnstile.wait_as(key, name(1), 1, (), micros(50 * PERIOD)).unwrap();
+        }
+    }
+    for window in 50..60 {
+        for millis in [0, 1, 50, 99] {
+            let now = micros(window * PERIOD + millis * 1_000);
+            for (id, turnstile) in (1..).zip(&mut replicas) {
+                turnstile.turn(now);
+                while let Some(ask) = turnstile.ask(now) {
+                    questions += 1;
+                    let told = tally.answer(ReplicaId(id), questions, &ask.question, now).unwrap();
+                    turnstile.answered(ask, told, now);
+                }
+            }
+        }
+        assert_eq!(tally.started(window), 30, "window {window}");
+    }
+    let served: usize = replicas.iter_mut().map(|turnstile| turnstile.called().len()).sum();
+    assert_eq!(served, 300);
+    assert!(questions < 100, "{questions} questions for {served} starts");
+}
+
+/// A store that does not answer: for a while it is waited for, then nobody waits.
+#[test]
+fn a_store_that_fails_is_waited_for_and_then_given_up() {
+    let limit = Limit::new(3, micros(PERIOD)).unwrap();
+    let bounds = Bounds { limit, in_flight: 0, total: 10, waiting: 10, waiting_weight: 100, keys: 10 };
+    let (mut turnstile, key, start) = (Turnstile::new(bounds), KeyHash::new(1, 1), 50 * PERIOD);
+    turnstile.deal_with_store(Dealings { patience: Micros::from_secs(1), call_all: false });
+    assert_eq!(turnstile.pass(key, micros(start)), Err(Closed::Unknown));
+    let ticket = turnstile.wait_as(key, name(1), 1, "called", micros(start)).unwrap();
+    let fail = |turnstile: &mut Turnstile<&str>, at| {
+        let ask = turnstile.ask(micros(at)).unwrap();
+        turnstile.answered(ask, Told::FAILED, micros(at));
+    };
+    fail(&mut turnstile, start);
+    assert_eq!((turnstile.why(&ticket), turnstile.called()), (Some(Closed::Unknown), vec![]));
+    assert_eq!(turnstile.ask(micros(start + 1_000)), None, "it is left alone for a while");
+    fail(&mut turnstile, start + 1_000_000);
+    assert_eq!((turnstile.why(&ticket), turnstile.called()), (Some(Closed::StoreFailed), vec!["called"]));
+    assert_eq!(turnstile.pass(key, micros(start + 1_000_000)), Err(Closed::StoreFailed));
+    let ask = turnstile.ask(micros(start + 2_000_000)).unwrap();
+    let told = Told { granted: ask.question.want, outlook: tidegate_core::turnstile::Outlook::Open };
+    turnstile.answered(ask, told, micros(start + 2_000_000));
+    let permit = turnstile.claim(ticket).unwrap();
+    turnstile.finish(permit, micros(start + 2_000_000));
+}
+
+fn name(key: u64) -> Name {
+    Name((u128::from(key) + 1).to_be_bytes())
+}
+
+fn micros(us: u64) -> Micros {
+    Micros::new(us).unwrap()
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
