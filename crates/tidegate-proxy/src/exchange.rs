@@ -204,8 +204,7 @@ impl Exchange {
     /// No slot at once: waits, or is turned away.
     async fn line_up(&self, closed: Closed, has_body: bool) -> Outcome<Slot> {
         if self.site.queue.part().is_none() && self.site.others.error().is_some() {
-            let detail = "the replicas cannot agree on who may start, as their store does not answer; try again later";
-            return Err(Box::new(refusal(StatusCode::SERVICE_UNAVAILABLE, "store_down", detail)));
+            return Err(Box::new(store_down()));
         }
         if self.rules.policy.when_limited == WhenLimited::Reject {
             return Err(Box::new(self.deny(closed)));
@@ -229,6 +228,7 @@ impl Exchange {
         match closed {
             Closed::Limited(until) => self.rules.denials.limited(until.map(|until| until.saturating_sub(now)), now),
             Closed::Busy => self.rules.denials.busy(),
+            Closed::Unknown | Closed::StoreFailed => store_down(),
         }
     }
 
@@ -350,6 +350,11 @@ fn client_broke(error: &BodyError) -> Response<Reply> {
     let mut response = bad_request("body", "the body is broken, or was not sent in time");
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
+}
+
+fn store_down() -> Response<Reply> {
+    let detail = "the replicas cannot agree on who may start, as their store does not answer; try again later";
+    refusal(StatusCode::SERVICE_UNAVAILABLE, "store_down", detail)
 }
 
 fn stopping() -> Response<Reply> {

@@ -12,6 +12,8 @@ pub mod headers;
 #[cfg(feature = "tower")]
 pub mod layer;
 #[cfg(feature = "redis")]
+mod ledger;
+#[cfg(feature = "redis")]
 mod membership;
 mod policy;
 
@@ -22,6 +24,8 @@ pub use gate::{Batch, Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloa
 #[cfg(feature = "redis")]
 pub use gate::{RedisSettings, StoreHealth};
 pub use headers::RateLimitHeaders;
+#[cfg(feature = "redis")]
+pub use ledger::{Ledger, Together};
 #[cfg(feature = "redis")]
 pub use membership::{Membership, Seen, Sharing};
 pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, OnFailure, Policy, PolicyError, PolicyProblem};

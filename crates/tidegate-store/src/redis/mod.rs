@@ -21,12 +21,14 @@ mod script;
 mod sentinel;
 mod sharded;
 mod slot;
+mod tally;
 mod tls;
 mod url;
 
 pub use ask::{Answers, Asked, Layout, Question};
 pub use error::{Meaning, StoreError};
 pub use foreign::{Lua, Reply};
+pub use tally::Bought;
 pub use tls::{Tls, TlsFiles};
 pub use url::{Kind, Url, UrlError};
 

@@ -1,0 +1,70 @@
+-- The core's replicas/tally.rs: what the replicas of one limit have started and hold of one key.
+-- A hash: w = window, n = started, and for each replica its id = "held number until".
+local now = tonumber(ARGV[1])
+if not now then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+local me = ARGV[2]
+local number, period, window = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local limit, in_flight = tonumber(ARGV[6]), tonumber(ARGV[7])
+local held, want, unused = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local differ, lease = tonumber(ARGV[11]), tonumber(ARGV[12])
+
+local OPEN, EXHAUSTED, FULL, OVERTAKEN, CLOCK = 0, 1, 2, 3, 4
+local text = function(whole) return string.format('%.0f', whole) end
+
+local begins = window * period
+if now < begins - differ or now >= begins + period + differ then
+  return { CLOCK, text(now) }
+end
+
+local there = redis.call('HGETALL', KEYS[1])
+local known, started, others, gone, longest = 0, 0, 0, {}, 0
+for i = 1, #there, 2 do
+  local field, value = there[i], there[i + 1]
+  if field == 'w' then
+    known = tonumber(value)
+  elseif field == 'n' then
+    started = tonumber(value)
+  else
+    local slots, heard, ends = string.match(value, '^(%d+) (%d+) (%d+)$')
+    if field == me then
+      if tonumber(heard) >= number then return { OVERTAKEN, '0' } end
+    elseif tonumber(ends) <= now then
+      gone[#gone + 1] = field
+    else
+      others = others + tonumber(slots)
+      longest = math.max(longest, tonumber(ends))
+    end
+  end
+end
+if #gone > 0 then redis.call('HDEL', KEYS[1], unpack(gone)) end
+
+local granted, outlook = 0, EXHAUSTED
+if window > known then known, started = window, 0 end
+-- Another replica may be a window ahead: for this one it is over.
+if window == known then
+  started = math.max(started - unused, 0)
+  local left, room = math.max(limit - started, 0), want
+  if in_flight > 0 then room = math.max(in_flight - others - held, 0) end
+  granted = math.min(want, left, room)
+  if granted == left then
+    outlook = EXHAUSTED
+  elseif in_flight > 0 and granted == room then
+    outlook = FULL
+  else
+    outlook = OPEN
+  end
+  started = started + granted
+  redis.call('HSET', KEYS[1], 'w', text(known), 'n', text(started))
+end
+
+if in_flight > 0 then
+  local ends = now + lease
+  redis.call('HSET', KEYS[1], me, text(held + granted) .. ' ' .. ARGV[3] .. ' ' .. text(ends))
+  longest = math.max(longest, ends)
+end
+longest = math.max(longest, known * period + period + differ)
+redis.call('PEXPIRE', KEYS[1], text(math.ceil((longest - now) / 1000)))
+return { outlook, text(granted) }

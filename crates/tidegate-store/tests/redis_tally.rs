@@ -1,0 +1,83 @@
+//! Redis against the core's tally: the same random questions at the same chosen times.
+//!
+//! `TIDEGATE_SEED=7 TIDEGATE_STEPS=100000 cargo nextest run -p tidegate-store --features redis --test redis_tally`
+#![cfg(feature = "redis")]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
+
+mod servers;
+
+use servers::Server;
+use std::time::Duration;
+use tidegate_core::Micros;
+use tidegate_core::replicas::{ReplicaId, Tally};
+use tidegate_core::turnstile::{Name, Outlook, Question, Told};
+use tidegate_store::redis::{Bought, Redis};
+
+const STEPS: u64 = 5_000;
+const WITHIN: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn redis_grants_as_the_core_does() {
+    compare(&Server::redis(&[])).await;
+}
+
+#[tokio::test]
+async fn valkey_grants_as_the_core_does() {
+    compare(&Server::valkey()).await;
+}
+
+async fn compare(server: &Server) {
+    let variable = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (seed, steps) = (variable("TIDEGATE_SEED", 1), variable("TIDEGATE_STEPS", STEPS));
+    let redis = Redis::open(server.url().parse().unwrap()).await;
+    let (mut random, mut tally, mut round, mut granted) = (Random(seed), Tally::default(), 0_u64, 0_u64);
+    let mut now = 1_700_000_000_000_000_u64;
+    for step in 0..steps {
+        if random.below(500) == 0 {
+            (tally, round) = (Tally::default(), round + 1);
+        }
+        now = now + random.below(400_000) - 100_000;
+        // Redis forgets by the machine's clock; these times only say what is compared.
+        let question = Question {
+            name: Name::default(),
+            period: Micros::from_secs(1),
+            window: (now + random.below(200_000) - 100_000) / 1_000_000,
+            limit: small(&mut random, 8),
+            in_flight: small(&mut random, 6),
+            held: small(&mut random, 4),
+            want: small(&mut random, 5),
+            unused: small(&mut random, 3),
+        };
+        let (me, number) = (ReplicaId(1 + random.below(3)), step + 3 - random.below(3));
+        let at = Micros::new(now).unwrap();
+        let expected = match tally.answer(me, number, &question, at) {
+            None => Bought::OtherTime(at),
+            Some(Told { outlook: Outlook::Failed, .. }) => Bought::Overtaken,
+            Some(told) => Bought::Told(told),
+        };
+        let key = format!("tidegate:exact:{{{round}}}").into_bytes();
+        let got = redis.buy(key, (me, number), &question, Some(at), WITHIN).await.unwrap();
+        assert_eq!(got, expected, "seed {seed}, step {step}: {question:?}");
+        granted += if let Bought::Told(told) = got { u64::from(told.granted) } else { 0 };
+    }
+    println!("{steps} questions, {granted} granted, seed {seed}");
+    assert!(granted > steps / 4, "{granted} granted");
+    assert_eq!(server.keys_without_expiry(), Vec::<String>::new());
+}
+
+fn small(random: &mut Random, bound: u64) -> u32 {
+    u32::try_from(random.below(bound)).unwrap()
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
