@@ -9,6 +9,8 @@ mod memory;
 mod names;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+mod remote;
 mod shard;
 mod slots;
 mod snapshot;

@@ -8,10 +8,10 @@
 //! waited for past the deadline.
 
 use super::dial::{CONNECT_TIME_MAX, Login, address_of, dial, talk, unreachable};
-use super::error::{Meaning, StoreError};
 use super::link::{Ahead, Link, Way, jittered};
 use super::resp::{Reply, command};
 use super::slot::{SLOTS, slot};
+use crate::remote::{Meaning, StoreError};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -351,7 +351,11 @@ mod tests {
     use super::*;
 
     fn refused(text: &str) -> StoreError {
-        StoreError::Refused { address: "10.0.0.1:7000".to_owned(), meaning: Meaning::of(text).0, text: text.to_owned() }
+        StoreError::Refused {
+            address: "10.0.0.1:7000".to_owned(),
+            meaning: crate::redis::error::meaning_of(text).0,
+            text: text.to_owned(),
+        }
     }
 
     #[test]

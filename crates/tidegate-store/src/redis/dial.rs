@@ -3,10 +3,10 @@
 //! What keeps a connection and makes a new one is in `link.rs`. Invariant: nothing here waits for longer than
 //! [`CONNECT_TIME_MAX`], and no error holds a password.
 
-use super::error::{Meaning, StoreError};
+use super::error::meaning_of;
 use super::resp::{Reply, command, parse};
-use super::tls::Tls;
 use super::url::{Kind, Url};
+use crate::remote::{StoreError, Tls};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -125,7 +125,7 @@ pub(crate) async fn talk(stream: &mut Stream, address: &str, words: &[Vec<u8>]) 
     while replies.len() < words.len() {
         match parse(&bytes).map_err(|error| garbled(error.to_string()))? {
             Some((Reply::Error(text), _)) => {
-                let (meaning, _) = Meaning::of(&text);
+                let (meaning, _) = meaning_of(&text);
                 return Err(StoreError::Refused { address: address.to_owned(), meaning, text });
             }
             Some((reply, len)) => {

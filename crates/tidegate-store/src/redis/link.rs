@@ -6,9 +6,10 @@
 
 use super::connection::{Connection, Lost, Pending};
 use super::dial::{Login, PROBE, dial, unreachable};
-use super::error::{Meaning, StoreError, Then};
+use super::error::{Then, meaning_of};
 use super::resp::{Reply, command};
 use super::sentinel::Sentinels;
+use crate::remote::StoreError;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -139,7 +140,7 @@ impl Link {
         let reply = reply.unwrap_or_else(|_| Err(Lost::Sent("the connection was dropped".to_owned())));
         match reply.map_err(|lost| self::lost(&address, lost))? {
             Reply::Error(text) => {
-                let (meaning, then) = Meaning::of(&text);
+                let (meaning, then) = meaning_of(&text);
                 if then == Then::Reconnect {
                     connection.close(&text);
                 }

@@ -22,14 +22,12 @@ mod sentinel;
 mod sharded;
 mod slot;
 mod tally;
-mod tls;
 mod url;
 
+pub use crate::remote::{Meaning, StoreError, Tls, TlsFiles};
 pub use ask::{Answers, Asked, Layout, Question};
-pub use error::{Meaning, StoreError};
 pub use foreign::{Lua, Reply};
 pub use tally::Bought;
-pub use tls::{Tls, TlsFiles};
 pub use url::{Kind, Url, UrlError};
 
 use route::Route;

@@ -5,8 +5,8 @@
 //! would be found without, too, as a server that lost its role refuses or drops its connections.
 
 use super::dial::{CONNECT_TIME_MAX, Login, Stream, address_of, dial, talk, unreachable};
-use super::error::StoreError;
 use super::resp::{Reply, command, parse};
+use crate::remote::StoreError;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -2,7 +2,7 @@
 //!
 //! Invariant: no password is ever part of what [`Url`] prints, nor of an error.
 
-use super::tls::{Tls, TlsFiles};
+use crate::remote::{Tls, TlsFiles};
 use std::fmt;
 
 /// Where a Redis is, and who we are there.

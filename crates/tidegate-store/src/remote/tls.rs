@@ -1,4 +1,4 @@
-//! TLS towards Redis: whom we trust, and who we are.
+//! TLS towards a store: whom we trust, and who we are.
 //!
 //! Verification is always on. Files are read once, when the settings are.
 
