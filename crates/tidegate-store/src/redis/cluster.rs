@@ -7,11 +7,11 @@
 //! Invariants: what was redirected was not executed and may be sent again; anything else may not. Nothing is
 //! waited for past the deadline.
 
-use super::dial::{CONNECT_TIME_MAX, Login, address_of, dial, talk, unreachable};
-use super::link::{Ahead, Link, Way, jittered};
+use super::dial::{CONNECT_TIME_MAX, Login, address_of, dial, talk};
+use super::link::{Ahead, Link, Way};
 use super::resp::{Reply, command};
 use super::slot::{SLOTS, slot};
-use crate::remote::{Meaning, StoreError};
+use crate::remote::{Meaning, StoreError, jittered, unreachable};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -6,23 +6,14 @@
 use super::error::meaning_of;
 use super::resp::{Reply, command, parse};
 use super::url::{Kind, Url};
-use crate::remote::{StoreError, Tls};
+use crate::remote::{StoreError, Stream, Tls, reach, unreachable};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// How long connecting and the first words may take.
 pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_millis(500);
 /// A command that any server and twemproxy answer, if they answer at all.
 pub(crate) const PROBE: [&[u8]; 2] = [b"GET", b"tg:probe"];
-
-/// A connection to a server, in the clear or not.
-pub(crate) type Stream = Box<dyn Wire>;
-
-/// What bytes go through.
-pub(crate) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 /// Who we are at a server, and what it has to be.
 #[derive(Clone)]
@@ -100,13 +91,7 @@ pub(crate) async fn dial(address: &str, login: &Login) -> Result<Stream, StoreEr
 }
 
 async fn greeted(address: &str, login: &Login) -> Result<Stream, StoreError> {
-    let failed = |error: std::io::Error| unreachable(address, error.to_string());
-    let stream = TcpStream::connect(address).await.map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
-    let mut stream: Stream = match &login.tls {
-        None => Box::new(stream),
-        Some(tls) => Box::new(tls.over(stream, address).await.map_err(|why| unreachable(address, why))?),
-    };
+    let mut stream = reach(address, login.tls.as_ref()).await?;
     let replies = talk(&mut stream, address, &login.greeting()).await?;
     match replies.last() {
         Some(Reply::List(role)) if role.first() != Some(&Reply::Text(b"master".to_vec())) => {
@@ -139,10 +124,6 @@ pub(crate) async fn talk(stream: &mut Stream, address: &str, words: &[Vec<u8>]) 
         }
     }
     if bytes.is_empty() { Ok(replies) } else { Err(garbled("more than was asked for".to_owned())) }
-}
-
-pub(crate) fn unreachable(address: &str, why: String) -> StoreError {
-    StoreError::Unreachable { address: address.to_owned(), why }
 }
 
 /// `host:port`, of a host that may be an IPv6 address.

@@ -5,13 +5,11 @@
 //! server that answers it is told at once.
 
 use super::connection::{Connection, Lost, Pending};
-use super::dial::{Login, PROBE, dial, unreachable};
+use super::dial::{Login, PROBE, dial};
 use super::error::{Then, meaning_of};
 use super::resp::{Reply, command};
 use super::sentinel::Sentinels;
-use crate::remote::StoreError;
-use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use crate::remote::{Breaker, StoreError, jittered, unreachable};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -37,14 +35,11 @@ pub(crate) enum Way {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// True while the server is connected and answers: what a caller looks at first.
-    answers: AtomicBool,
+    breaker: Breaker,
     /// Attempts to connect that have come to an end.
     attempts: watch::Sender<u64>,
     /// Where the server is now, by the last word of those who know.
     announced: watch::Sender<Option<String>>,
-    /// How many microseconds the caller waited that found it silent.
-    waited_us: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -59,22 +54,14 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// A connection that lasts shorter is no reason to try again as soon: a replica that refuses writes, or a
 /// server that hangs up, would be called a hundred times a second.
 const LASTING: Duration = Duration::from_secs(1);
-/// How often a silent server is asked whether it is back.
-const PROBE_EVERY: Duration = Duration::from_millis(100);
-/// How long it may take to say so in the end. At first it must be as fast as callers need it, or they would
-/// be sent to it only to wait in vain; then slower and slower, as the caller that found it silent may have had
-/// little time.
-const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
-
 impl Link {
     /// Goes on trying in the background until it is connected.
     pub(crate) fn start(way: Way, login: Login) -> Link {
         let shared = Arc::new(Shared {
             state: Mutex::new(State::Down(unreachable(&way.label(), "it is being connected".to_owned()))),
-            answers: AtomicBool::new(false),
+            breaker: Breaker::default(),
             attempts: watch::Sender::new(0),
             announced: watch::Sender::new(None),
-            waited_us: AtomicU64::new(0),
         });
         let mut tasks = Vec::new();
         if let Way::Sentinels(sentinels) = way.clone() {
@@ -101,7 +88,7 @@ impl Link {
 
     /// False: do not ask, the answer is an error.
     pub(crate) fn answers(&self) -> bool {
-        self.shared.answers.load(Relaxed)
+        self.shared.breaker.answers()
     }
 
     /// Why it cannot be asked, if it cannot.
@@ -134,7 +121,7 @@ impl Link {
     pub(crate) async fn receive(&self, sent: Sent, by: Instant) -> Result<Reply, StoreError> {
         let Sent { connection, address, pending, at } = sent;
         let Ok(reply) = tokio::time::timeout_at(by, pending).await else {
-            self.found_silent(&connection, by.saturating_duration_since(at));
+            self.shared.breaker.waited_in_vain(by.saturating_duration_since(at), connection.silence());
             return Err(lost(&address, Lost::Sent("its reply did not come before the deadline".to_owned())));
         };
         let reply = reply.unwrap_or_else(|_| Err(Lost::Sent("the connection was dropped".to_owned())));
@@ -147,16 +134,6 @@ impl Link {
                 Err(StoreError::Refused { address: address.to_string(), meaning, text })
             }
             reply => Ok(reply),
-        }
-    }
-
-    /// A server that has said nothing in time while half of that passed is not asked any more. Not while
-    /// all of it passed: it may have stopped just after it answered others, and those who come next would
-    /// wait in vain.
-    fn found_silent(&self, connection: &Connection, waited: Duration) {
-        if connection.silence() >= waited / 2 {
-            self.shared.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Relaxed);
-            self.shared.answers.store(false, Relaxed);
         }
     }
 }
@@ -176,9 +153,19 @@ impl Shared {
     }
 
     fn set(&self, state: State) {
-        self.answers.store(matches!(state, State::Up(..)), Relaxed);
+        self.breaker.set(matches!(state, State::Up(..)));
         *self.state() = state;
         self.attempts.send_modify(|attempts| *attempts += 1);
+    }
+
+    /// Asks a server that went silent whether it is back.
+    async fn probe(&self, within: Duration) -> Option<bool> {
+        let connection = match &*self.state() {
+            State::Up(connection, _) => connection.clone(),
+            State::Down(_) => return None,
+        };
+        let pending = connection.send(|bytes| bytes.extend(command(&PROBE))).ok()?;
+        Some(matches!(tokio::time::timeout(within, pending).await, Ok(Ok(Ok(_)))))
     }
 }
 
@@ -228,7 +215,7 @@ async fn keep(shared: Arc<Shared>, way: Way, login: Login) {
                 let elsewhere = |there: &Option<String>| there.as_ref().is_some_and(|there| *there != address);
                 let why = tokio::select! {
                     why = work => why,
-                    never = probe_while_silent(&shared) => match never {},
+                    never = shared.breaker.probe(|within| shared.probe(within)) => match never {},
                     Ok(_) = announced.wait_for(elsewhere) => "another server is the master now".to_owned(),
                 };
                 let error = unreachable(&address, why.clone());
@@ -244,35 +231,6 @@ async fn keep(shared: Arc<Shared>, way: Way, login: Login) {
         let _ = tokio::time::timeout(jittered(pause), announced.changed()).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
-}
-
-/// Asks a server that went silent until it speaks again.
-async fn probe_while_silent(shared: &Shared) -> Infallible {
-    let mut slower = 1;
-    loop {
-        tokio::time::sleep(jittered(PROBE_EVERY)).await;
-        let connection = match &*shared.state() {
-            State::Up(connection, _) if !shared.answers.load(Relaxed) => connection.clone(),
-            _ => {
-                slower = 1;
-                continue;
-            }
-        };
-        let Ok(pending) = connection.send(|bytes| bytes.extend(command(&PROBE))) else { continue };
-        let waited = Duration::from_micros(shared.waited_us.load(Relaxed)).max(Duration::from_millis(1));
-        let within = waited.saturating_mul(slower).min(PROBE_TIME_MAX.max(waited));
-        slower = slower.saturating_mul(2);
-        if let Ok(Ok(Ok(_))) = tokio::time::timeout(within, pending).await {
-            shared.answers.store(true, Relaxed);
-        }
-    }
-}
-
-/// Between a half and the whole, so that many processes do not come back all at once.
-pub(crate) fn jittered(pause: Duration) -> Duration {
-    use std::hash::{BuildHasher as _, RandomState};
-    let random = RandomState::new().hash_one(0_u8) % 512;
-    pause / 2 + pause * u32::try_from(random).unwrap_or(0) / 1024
 }
 
 impl Way {

@@ -24,11 +24,11 @@ mod slot;
 mod tally;
 mod url;
 
-pub use crate::remote::{Meaning, StoreError, Tls, TlsFiles};
+pub use crate::remote::{Meaning, StoreError, Tls, TlsFiles, UrlError};
 pub use ask::{Answers, Asked, Layout, Question};
 pub use foreign::{Lua, Reply};
 pub use tally::Bought;
-pub use url::{Kind, Url, UrlError};
+pub use url::{Kind, Url};
 
 use route::Route;
 

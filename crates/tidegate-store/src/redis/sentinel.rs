@@ -4,9 +4,9 @@
 //! that calls itself a master decides. Each is listened to for `+switch-master`, which makes a change quick; it
 //! would be found without, too, as a server that lost its role refuses or drops its connections.
 
-use super::dial::{CONNECT_TIME_MAX, Login, Stream, address_of, dial, talk, unreachable};
+use super::dial::{CONNECT_TIME_MAX, Login, address_of, dial, talk};
 use super::resp::{Reply, command, parse};
-use crate::remote::StoreError;
+use crate::remote::{StoreError, Stream, unreachable};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

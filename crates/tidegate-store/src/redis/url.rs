@@ -2,7 +2,7 @@
 //!
 //! Invariant: no password is ever part of what [`Url`] prints, nor of an error.
 
-use crate::remote::{Tls, TlsFiles};
+use crate::remote::{ADDRESSES_MAX, Tls, TlsFiles, UrlError, address};
 use std::fmt;
 
 /// Where a Redis is, and who we are there.
@@ -40,23 +40,8 @@ pub enum Kind {
     Twemproxy,
 }
 
-/// Why a URL was refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UrlError(String);
-
-impl std::error::Error for UrlError {}
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 const EXAMPLE: &str = "write it as redis://[user:password@]host:6379/0, redis-cluster://host:6379,host:6379, \
                        redis-sentinel://host:26379,host:26379/MASTER or twemproxy://host:22121; rediss://… with TLS";
-
-/// Most addresses: any of them leads to all the others.
-const ADDRESSES_MAX: usize = 64;
 
 impl Url {
     /// The server that a machine has if it has one: `redis://127.0.0.1:6379`.
@@ -175,17 +160,6 @@ fn credentials(who: Option<&str>) -> Result<(Option<String>, Option<String>), Ur
     let (user, password) = who.split_once(':').map_or((who, None), |(user, password)| (user, Some(password)));
     let user = if user.is_empty() { None } else { Some(decoded(user)?) };
     Ok((user, password.map(decoded).transpose()?))
-}
-
-fn address(host: &str, port: u16) -> Option<String> {
-    let (name, number) = match host.rsplit_once(':') {
-        Some((name, number)) if !number.ends_with(']') => (name, number.parse().ok()?),
-        _ => (host, port),
-    };
-    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-    let is_name = |name: &str| !name.is_empty() && !name.contains([':', '[', ']', ' ', '@', '?', '#', ',']);
-    (bare.is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok()) || is_name(name))
-        .then(|| format!("{name}:{number}"))
 }
 
 fn decoded(text: &str) -> Result<String, UrlError> {

@@ -1,7 +1,15 @@
-//! What the stores on other machines have in common: why they did not answer, and TLS towards them.
+//! What the stores on other machines have in common: addresses, reaching them with TLS or without, when to stop
+//! asking, and why there was no answer.
 
+mod address;
+mod breaker;
 mod error;
+mod reach;
 mod tls;
 
+pub use address::UrlError;
+pub(crate) use address::{ADDRESSES_MAX, address};
+pub(crate) use breaker::{Breaker, jittered};
 pub use error::{Meaning, StoreError};
+pub(crate) use reach::{Stream, reach, unreachable};
 pub use tls::{Tls, TlsFiles};

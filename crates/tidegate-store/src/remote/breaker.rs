@@ -1,0 +1,74 @@
+//! The breaker: a server that was silent is not asked any more, only probed, until it speaks again.
+//!
+//! Invariant: looking whether it answers costs one load of a flag.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Whether one server is worth asking.
+#[derive(Debug, Default)]
+pub(crate) struct Breaker {
+    /// True while the server is there and answers: what a caller looks at first.
+    answers: AtomicBool,
+    /// How many microseconds the caller waited that found it silent.
+    waited_us: AtomicU64,
+}
+
+/// How often a silent server is asked whether it is back.
+const PROBE_EVERY: Duration = Duration::from_millis(100);
+/// How long it may take to say so in the end. At first it must be as fast as callers need it, or they would
+/// be sent to it only to wait in vain; then slower and slower, as the caller that found it silent may have had
+/// little time.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
+
+impl Breaker {
+    /// False: do not ask.
+    pub(crate) fn answers(&self) -> bool {
+        self.answers.load(Relaxed)
+    }
+
+    /// It was reached, or lost.
+    pub(crate) fn set(&self, answers: bool) {
+        self.answers.store(answers, Relaxed);
+    }
+
+    /// A caller waited in vain. A server that has said nothing in time while half of that passed is not asked
+    /// any more. Not while all of it passed: it may have stopped just after it answered others, and those who
+    /// come next would wait in vain.
+    pub(crate) fn waited_in_vain(&self, waited: Duration, silence: Duration) {
+        if silence >= waited / 2 {
+            self.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Relaxed);
+            self.set(false);
+        }
+    }
+
+    /// While it does not answer, probes it now and then, giving it so much time. `None`: it cannot be probed now.
+    pub(crate) async fn probe<F>(&self, probe: impl Fn(Duration) -> F) -> Infallible
+    where
+        F: Future<Output = Option<bool>>,
+    {
+        let mut slower = 1;
+        loop {
+            tokio::time::sleep(jittered(PROBE_EVERY)).await;
+            if self.answers() {
+                slower = 1;
+                continue;
+            }
+            let waited = Duration::from_micros(self.waited_us.load(Relaxed)).max(Duration::from_millis(1));
+            let within = waited.saturating_mul(slower).min(PROBE_TIME_MAX.max(waited));
+            match probe(within).await {
+                Some(true) => self.set(true),
+                Some(false) => slower = slower.saturating_mul(2),
+                None => slower = 1,
+            }
+        }
+    }
+}
+
+/// Between a half and the whole, so that many processes do not come back all at once.
+pub(crate) fn jittered(pause: Duration) -> Duration {
+    use std::hash::{BuildHasher as _, RandomState};
+    let random = RandomState::new().hash_one(0_u8) % 512;
+    pause / 2 + pause * u32::try_from(random).unwrap_or(0) / 1024
+}
