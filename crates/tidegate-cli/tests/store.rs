@@ -34,7 +34,7 @@ fn a_store_that_is_required_must_be_there() {
     assert!(!output.status.success());
     let said = stderr(&output);
     assert!(said.contains("[store] required = true, and the store at 127.0.0.1:"), "{said}");
-    assert!(said.contains("start it, or correct [store] url") && !said.contains("secret"), "{said}");
+    assert!(said.contains("start it, or correct its address in [store]") && !said.contains("secret"), "{said}");
 }
 
 #[test]

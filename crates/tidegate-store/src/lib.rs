@@ -3,13 +3,15 @@
 
 mod bare;
 mod budget;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod layout;
 mod logs;
 mod memory;
 mod names;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "etcd"))]
 mod remote;
 mod shard;
 mod slots;

@@ -2,43 +2,15 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
+mod certificates;
 mod servers;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+use certificates::{authority, certify, write_ca};
 use servers::{Server, free_port};
 use std::path::{Path, PathBuf};
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::{Algorithm, Rules};
 use tidegate_store::redis::{Asked, Layout, Question, Redis, StoreError, Tls, TlsFiles, Url};
-
-type Authority = CertifiedIssuer<'static, KeyPair>;
-
-fn authority() -> Authority {
-    let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-    params.distinguished_name.push(DnType::CommonName, "an authority");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-}
-
-/// Writes `NAME.pem` and `NAME.key`, signed for `host` and valid until a year.
-fn certify(folder: &Path, name: &str, authority: &Authority, host: &str, until: i32) -> (PathBuf, PathBuf) {
-    let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.not_before = date_time_ymd(2020, 1, 1);
-    params.not_after = date_time_ymd(until, 1, 1);
-    let key = KeyPair::generate().unwrap();
-    let certificate = params.signed_by(&key, authority).unwrap();
-    let (cert_file, key_file) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
-    std::fs::write(&cert_file, certificate.pem()).unwrap();
-    std::fs::write(&key_file, key.serialize_pem()).unwrap();
-    (cert_file, key_file)
-}
-
-fn write_ca(folder: &Path, name: &str, authority: &Authority) -> PathBuf {
-    let file = folder.join(name);
-    std::fs::write(&file, authority.pem()).unwrap();
-    file
-}
 
 /// A Redis whose TLS port has this certificate; it asks clients for theirs, or does not.
 fn server(port: u16, (cert, key): &(PathBuf, PathBuf), ca: &Path, clients: &str) -> Server {

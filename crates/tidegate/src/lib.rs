@@ -34,6 +34,8 @@ pub use tidegate_core::buckets::{BLOCKS_MAX, Grid, GridError};
 pub use tidegate_core::{
     Algorithm, Decision, KEY_LEN_MAX, KeyError, LIMITS_MAX, Limit, LimitError, Micros, Rules, RulesError, Verdict, text,
 };
+#[cfg(feature = "etcd")]
+pub use tidegate_store::etcd::{self, Etcd, Url as EtcdUrl};
 #[cfg(feature = "redis")]
 pub use tidegate_store::redis::{Kind as RedisKind, Meaning, StoreError, Tls, TlsFiles, Url as RedisUrl, UrlError};
 pub use tidegate_store::{Counts, EMPTY_TABLE_BYTES, KeyStats, SnapshotError, Which};

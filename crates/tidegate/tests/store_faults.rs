@@ -180,7 +180,7 @@ fn f3_the_password_is_wrong() {
         login: (":wrong@", ""),
         works_first: false,
         kind: "wrongpass",
-        says: "user or password is wrong; correct [store] url",
+        says: "user or password is wrong; correct it in [store]",
         end: |world| {
             let reply = world.server.command(&["AUTH", "secret"]);
             assert!(reply.starts_with("+OK"), "{reply}");
@@ -196,7 +196,7 @@ fn f3_a_password_is_wanted() {
         arguments: &["--requirepass", "secret"],
         works_first: false,
         kind: "noauth",
-        says: "it wants a password; put it into [store] url",
+        says: "it wants a password; give it in [store]",
         end: |world| set_password(world, ""),
         ..Case::default()
     });
@@ -515,7 +515,7 @@ fn it_is_no_redis() {
     let health = gate.store_health().unwrap();
     let error = health.error.unwrap();
     assert_eq!(error.label(), "garbled");
-    assert!(error.to_string().contains("is it a Redis server?"), "{error}");
+    assert!(error.to_string().contains("is it the server that [store] means?"), "{error}");
     assert_eq!(health.errors, [("garbled", 1)]);
 }
 
@@ -574,7 +574,7 @@ fn f2_it_comes_after_the_gate() {
     for (on_failure, allowed) in [(OnFailure::Deny, false), (OnFailure::Allow, true), (OnFailure::Local, true)] {
         let gate = runtime.block_on(open("", server.port, "", on_failure, DEADLINE));
         let error = gate.store_error().unwrap().to_string();
-        assert!(error.contains("refused") && error.contains("start it, or correct [store] url"), "{error}");
+        assert!(error.contains("refused") && error.contains("start it, or correct its address in [store]"), "{error}");
         let answer = runtime.block_on(gate.ask(&Request::hit("api", b"k"))).unwrap();
         assert_eq!((answer.allowed, answer.degraded), (allowed, Some(on_failure)));
     }

@@ -69,7 +69,10 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Unreachable { address, why } => {
-                write!(f, "the store at {address} cannot be reached: {why}; start it, or correct [store] url")
+                write!(
+                    f,
+                    "the store at {address} cannot be reached: {why}; start it, or correct its address in [store]"
+                )
             }
             StoreError::Ambiguous { address, why } => {
                 write!(f, "the store at {address} did not answer: {why}; the request may have been counted")
@@ -79,7 +82,7 @@ impl fmt::Display for StoreError {
             }
             StoreError::Unsupported(what) => write!(f, "operation not supported: {what}"),
             StoreError::Garbled { address, why } => {
-                write!(f, "the store at {address} sent what is {why}; is it a Redis server?")
+                write!(f, "the store at {address} sent what is {why}; is it the server that [store] means?")
             }
         }
     }
@@ -125,6 +128,28 @@ pub enum Meaning {
     TooManyClients,
     /// The database number does not exist.
     NoDatabase,
+    /// A member of a cluster that knows no leader now.
+    NoLeader,
+    /// A member that only learns, and may not be asked.
+    Learner,
+    /// It gave up in the midst of it.
+    TimedOut,
+    /// It is being stopped.
+    Stopping,
+    /// It has more to do than it can.
+    Overloaded,
+    /// Its database has reached its quota.
+    NoSpace,
+    /// The lease has expired or was revoked.
+    NoLease,
+    /// The request is larger than it takes.
+    TooLarge,
+    /// Our token has expired.
+    BadToken,
+    /// It has no users, and we came with one.
+    AuthOff,
+    /// None of the user's roles allows it.
+    NoRole,
     /// Anything else.
     Other,
 }
@@ -152,6 +177,17 @@ impl Meaning {
             Meaning::CrossSlot => "crossslot",
             Meaning::TooManyClients => "maxclients",
             Meaning::NoDatabase => "nodatabase",
+            Meaning::NoLeader => "noleader",
+            Meaning::Learner => "learner",
+            Meaning::TimedOut => "timedout",
+            Meaning::Stopping => "stopping",
+            Meaning::Overloaded => "overloaded",
+            Meaning::NoSpace => "nospace",
+            Meaning::NoLease => "nolease",
+            Meaning::TooLarge => "toolarge",
+            Meaning::BadToken => "badtoken",
+            Meaning::AuthOff => "authoff",
+            Meaning::NoRole => "norole",
             Meaning::Other => "other",
         }
     }
@@ -164,8 +200,8 @@ impl Meaning {
             Meaning::ReadOnly => "it is a replica; point [store] url to the master",
             Meaning::Loading => "it is loading its data; wait until it has",
             Meaning::OutOfMemory => "its maxmemory is reached; raise it",
-            Meaning::NoAuth => "it wants a password; put it into [store] url",
-            Meaning::WrongPassword => "user or password is wrong; correct [store] url",
+            Meaning::NoAuth => "it wants a password; give it in [store]",
+            Meaning::WrongPassword => "user or password is wrong; correct it in [store]",
             Meaning::NoPermission => {
                 "the user lacks a permission; allow it +eval +evalsha +time +@read +@write on the keys tg:*"
             }
@@ -179,6 +215,17 @@ impl Meaning {
             Meaning::ClusterDown => "a part of the cluster has no node; look at CLUSTER INFO",
             Meaning::TooManyClients => "its maxclients is reached; raise it",
             Meaning::NoDatabase => "it does not have this database; choose a lower number in [store] url",
+            Meaning::NoLeader => "more than half of its members must be there; look at etcdctl endpoint status",
+            Meaning::Learner => "it is a learner; promote it, or take it out of [store] endpoints",
+            Meaning::TimedOut => "its members do not reach each other in time; look at their disks and network",
+            Meaning::Stopping => "it is being stopped; another member is asked next",
+            Meaning::Overloaded => "it has more to do than it can; give it faster disks, or ask less",
+            Meaning::NoSpace => "its quota is reached; compact and defragment it, then etcdctl alarm disarm",
+            Meaning::NoLease => "a lease has run out; it is granted anew with the next request",
+            Meaning::TooLarge => "it takes no more at once; raise its --max-request-bytes or --max-txn-ops",
+            Meaning::BadToken => "it forgets our token at once; is its clock or its --auth-token set up well?",
+            Meaning::AuthOff => "it has no users now; run etcdctl auth enable, or leave out user",
+            Meaning::NoRole => "none of the user's roles allows it; grant one readwrite on the prefix tidegate/",
             Meaning::Other => "look at the server's log",
         }
     }

@@ -9,7 +9,11 @@ mod tls;
 
 pub use address::UrlError;
 pub(crate) use address::{ADDRESSES_MAX, address};
-pub(crate) use breaker::{Breaker, jittered};
+pub(crate) use breaker::Breaker;
+#[cfg(feature = "redis")]
+pub(crate) use breaker::jittered;
 pub use error::{Meaning, StoreError};
-pub(crate) use reach::{Stream, reach, unreachable};
+#[cfg(feature = "redis")]
+pub(crate) use reach::Stream;
+pub(crate) use reach::{reach, unreachable};
 pub use tls::{Tls, TlsFiles};

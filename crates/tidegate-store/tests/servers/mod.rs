@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "not every test uses all of it")]
 
 pub mod cluster;
+pub mod etcd;
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
