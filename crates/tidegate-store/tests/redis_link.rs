@@ -137,6 +137,17 @@ async fn f1_a_server_that_is_always_too_late_is_not_asked() {
     assert!(bench.back().await < BACK_WITHIN);
 }
 
+/// A caller that comes when its time is over, as after a redirection, is no reason not to ask for the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn f1_a_caller_without_time_does_not_silence_a_server() {
+    let bench = Bench::new(&[]).await;
+    bench.proxy.set(Fault::Delay(20 * MS));
+    for _ in 0..100 {
+        assert!(bench.hit("x", Duration::ZERO).await.is_err());
+        assert!(bench.redis.answers(), "{:?}", bench.redis.down());
+    }
+}
+
 /// A caller with little time found a server silent that is merely far away: it is asked again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_that_is_far_away_is_not_given_up_for_good() {

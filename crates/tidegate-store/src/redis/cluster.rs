@@ -3,9 +3,9 @@
 //! The map is asked for at start from any seed, and again whenever something is wrong with it: a node that
 //! redirects, refuses or is lost. Single redirections are learned at once. Every script of ours has one key
 //! here, so that a slot that moves key by key is no obstacle: its node has the key and answers, or has it
-//! not and sends us on (ASK), and no key is ever at two.
+//! not and sends us on (ASK), and no key is ever at two, unless a redirection is followed too late.
 //! Invariants: what was redirected was not executed and may be sent again; anything else may not. Nothing is
-//! waited for past the deadline.
+//! waited for, or sent again, past the deadline.
 
 use super::dial::{CONNECT_TIME_MAX, Login, address_of, dial, talk};
 use super::link::{Ahead, Link, Way};
@@ -62,6 +62,10 @@ const ASKED_MAX: usize = 16;
 /// Redirections without a pause between them; and the pause from then on.
 const REDIRECTIONS_AT_ONCE: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(2);
+/// A redirection of a single key (ASK) is followed for so long after its question was sent; later the owner is asked
+/// again. By then the slot may have been moved back and be on its way once more, when the node that takes it in would
+/// make a second copy of a key that is not there yet.
+const REDIRECTION_AGE_MAX: Duration = Duration::from_secs(1);
 
 impl Cluster {
     /// Asks the seeds and connects, or goes on trying in the background.
@@ -100,32 +104,38 @@ impl Cluster {
         write: &impl Fn(&mut Vec<u8>),
     ) -> Result<Reply, StoreError> {
         let slot = slot(key);
-        let mut redirected = None;
+        let mut redirected: Option<(Arc<Link>, Instant)> = None;
         for turn in 0.. {
             let (link, ahead) = match redirected.take() {
-                Some(link) => (link, Ahead::Asking),
-                None => (self.shared.owner(slot)?, Ahead::Nothing),
+                Some((link, asked_at)) if asked_at.elapsed() <= REDIRECTION_AGE_MAX => (link, Ahead::Asking),
+                _ => (self.shared.tried_owner(slot, by).await?, Ahead::Nothing),
             };
-            link.tried(by).await;
+            let asked_at = Instant::now();
             let answered = match link.send(ahead, write) {
                 Ok(sent) => link.receive(sent, by).await,
                 Err(error) => Err(error),
             };
             let Err(error) = answered else { return answered };
-            match Next::after(&error) {
+            let next = Next::after(&error);
+            let at_once = turn < REDIRECTIONS_AT_ONCE && next != Next::Again;
+            match next {
                 Next::Owner(address) => self.shared.learn(slot, &address),
-                Next::Once(address) => redirected = Some(self.shared.link_to(&address)),
+                Next::Once(address) => {
+                    let link = self.shared.link_to(&address);
+                    link.tried(by).await;
+                    redirected = Some((link, asked_at));
+                }
                 Next::Again => {}
                 Next::Stop => {
                     self.shared.wake.notify_one();
                     return Err(error);
                 }
             }
-            if turn >= REDIRECTIONS_AT_ONCE || Next::after(&error) == Next::Again {
-                let soon = Instant::now() + jittered(PAUSE);
-                if soon >= by {
-                    return Err(error);
-                }
+            let soon = Instant::now() + if at_once { Duration::ZERO } else { jittered(PAUSE) };
+            if soon >= by {
+                return Err(error);
+            }
+            if !at_once {
                 tokio::time::sleep_until(soon).await;
             }
         }
@@ -193,6 +203,13 @@ impl Shared {
             let nobody = || unreachable(&self.seeds.join(","), format!("no node of the cluster has slot {slot}"));
             map.error.clone().unwrap_or_else(nobody)
         })
+    }
+
+    /// The same once it has been tried to connect it.
+    async fn tried_owner(&self, slot: u16, by: Instant) -> Result<Arc<Link>, StoreError> {
+        let link = self.owner(slot)?;
+        link.tried(by).await;
+        Ok(link)
     }
 
     /// A node that was named in a redirection.

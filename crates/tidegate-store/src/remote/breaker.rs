@@ -15,6 +15,8 @@ pub(crate) struct Breaker {
     waited_us: AtomicU64,
 }
 
+/// A caller that could wait for less than this is no sign that the server is silent.
+const WAITED_MIN: Duration = Duration::from_millis(1);
 /// How often a silent server is asked whether it is back.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 /// How long it may take to say so in the end. At first it must be as fast as callers need it, or they would
@@ -35,9 +37,9 @@ impl Breaker {
 
     /// A caller waited in vain. A server that has said nothing in time while half of that passed is not asked
     /// any more. Not while all of it passed: it may have stopped just after it answered others, and those who
-    /// come next would wait in vain.
+    /// come next would wait in vain. A caller whose deadline was all but over says nothing about the server.
     pub(crate) fn waited_in_vain(&self, waited: Duration, silence: Duration) {
-        if silence >= waited / 2 {
+        if waited >= WAITED_MIN && silence >= waited / 2 {
             self.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Relaxed);
             self.set(false);
         }
