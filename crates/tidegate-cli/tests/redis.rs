@@ -8,11 +8,13 @@ mod server;
 mod servers;
 
 use server::{Folder, Server, eventually};
+use servers::cluster::Cluster;
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 use std::sync::{Barrier, Mutex};
+use std::time::Duration;
 
 /// Every way to count, as settings of a limiter.
 const ALGORITHMS: [(&str, &str); 8] = [
@@ -46,35 +48,75 @@ fn config(url: &str, limiters: &str) -> String {
 #[test]
 fn a1_two_servers_on_one_redis_admit_exactly_the_limit() {
     let redis = servers::Server::redis(&[]);
-    check_exact(&redis.url(), &[&redis]);
+    check_exact(&redis.url(), &[&redis], Plan::of(60, 1), |_| ());
 }
 
 #[test]
 fn a1_two_servers_on_two_shards_admit_exactly_the_limit() {
     let shards = [servers::Server::redis(&[]), servers::Server::redis(&[])];
     let proxy = servers::Server::twemproxy(&[&shards[0], &shards[1]]);
-    check_exact(&format!("twemproxy://127.0.0.1:{}", proxy.port), &[&shards[0], &shards[1]]);
+    check_exact(&format!("twemproxy://127.0.0.1:{}", proxy.port), &[&shards[0], &shards[1]], Plan::of(60, 1), |_| ());
     for shard in &shards {
         assert!(!shard.command(&["DBSIZE"]).starts_with(":0"), "both shards have keys");
     }
 }
 
-/// 64 connections to two servers, all at one key in each round: ten pass, whatever the algorithm.
-fn check_exact(url: &str, redises: &[&servers::Server]) {
-    let rounds: usize = std::env::var("TIDEGATE_ROUNDS").map_or(60, |rounds| rounds.parse().unwrap());
+/// The keys of a round are on their way to another node while they are hit.
+#[test]
+fn a5_two_servers_on_a_cluster_admit_exactly_the_limit_while_slots_move() {
+    let cluster = Cluster::start();
+    let moved = Mutex::new(0);
+    let move_all = |round: usize| {
+        for (limiter, _) in ALGORITHMS {
+            // Once in a round: no request lives through three moves.
+            if let Some(slot) = cluster.slot_of(limiter, &format!("round {round}")) {
+                cluster.move_slot(slot, Duration::from_millis(1));
+                *moved.lock().unwrap() += 1;
+            }
+        }
+    };
+    // Several hits each, so that each key is hit while it moves.
+    check_exact(&cluster.url(), &cluster.masters(), Plan::of(10, 4), move_all);
+    println!("{} slots moved", moved.into_inner().unwrap());
+}
+
+/// How many rounds, and how many hits of each connection in a round.
+struct Plan {
+    rounds: usize,
+    hits: usize,
+}
+
+impl Plan {
+    /// So many rounds, unless `TIDEGATE_ROUNDS` says otherwise.
+    fn of(rounds: usize, hits: usize) -> Plan {
+        let rounds = std::env::var("TIDEGATE_ROUNDS").map_or(rounds, |rounds| rounds.parse().unwrap());
+        Plan { rounds, hits }
+    }
+}
+
+/// 64 connections to two servers, all at one key in each round: ten pass, whatever the algorithm, and whatever is
+/// done `meanwhile`, which is told the round.
+fn check_exact(url: &str, redises: &[&servers::Server], plan: Plan, meanwhile: impl Fn(usize) + Sync) {
+    let Plan { rounds, hits } = plan;
     let folder = Folder::new();
     let file = folder.write("tidegate.toml", &config(url, &policy()));
     let servers = [Server::start(&folder, Some(&file)), Server::start(&folder, Some(&file))];
     let allowed = Mutex::new(HashMap::<(usize, &str), u32>::new());
-    let barrier = Barrier::new(CONNECTIONS);
+    let barrier = Barrier::new(CONNECTIONS + 1);
     std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..rounds {
+                barrier.wait();
+                meanwhile(round);
+            }
+        });
         for connection in 0..CONNECTIONS {
             let (servers, allowed, barrier) = (&servers, &allowed, &barrier);
             scope.spawn(move || {
                 let mut connection = Connection::to(&servers[connection % 2].url);
                 for round in 0..rounds {
                     barrier.wait();
-                    for (limiter, _) in ALGORITHMS {
+                    for (limiter, _) in std::iter::repeat_n(ALGORITHMS, hits).flatten() {
                         if connection.hit(limiter, &format!("round {round}")) {
                             *allowed.lock().unwrap().entry((round, limiter)).or_default() += 1;
                         }

@@ -1,4 +1,7 @@
 //! Keys of one request on different nodes or shards: all of them are charged, or none (A5).
+//!
+//! `TIDEGATE_ROUNDS=100 cargo nextest run -p tidegate-store --all-features --test redis_apart slots_move --no-capture`
+//! for the long run.
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
@@ -117,6 +120,67 @@ async fn denials_start_the_block_of_the_one_that_denies(redis: &Redis) {
 async fn a5_keys_in_different_slots_are_charged_together_or_not_at_all() {
     let cluster = Cluster::start();
     check(&cluster.url()).await;
+}
+
+/// User and address, both of whose slots move meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a5_keys_in_different_slots_stay_together_while_slots_move() {
+    let cluster = Arc::new(Cluster::start());
+    let stores = [0, 1].map(|_| Redis::open(cluster.url().parse().unwrap()));
+    let stores = futures_util::future::join_all(stores).await.into_iter().map(Arc::new).collect::<Vec<_>>();
+    let rounds: u64 = std::env::var("TIDEGATE_ROUNDS").map_or(2, |rounds| rounds.parse().unwrap());
+    let mut moves = 0;
+    for algorithm in Algorithm::ALL {
+        for round in 0..rounds {
+            let pair = Pair::new(algorithm, "", &format!("round {round}"));
+            moves += together_while_slots_move(&cluster, &stores, &pair).await;
+        }
+    }
+    println!("{moves} slots moved during {rounds} rounds of {} algorithms", Algorithm::ALL.len());
+}
+
+/// Returns how many slots were moved.
+async fn together_while_slots_move(cluster: &Arc<Cluster>, stores: &[Arc<Redis>], pair: &Pair) -> u64 {
+    // The first hit makes the keys, so that there is something to move.
+    assert!(pair.ask(&stores[0], Intent::Hit, 1).await.iter().all(|(allowed, ..)| *allowed));
+    let mover = tokio::task::spawn_blocking({
+        let (cluster, name) = (Arc::clone(cluster), pair.name.clone());
+        move || {
+            let slots = ["user", "ip"].map(|limiter| cluster.slot_of(limiter, &name).unwrap());
+            assert_ne!(slots[0], slots[1]);
+            for slot in slots {
+                cluster.move_slot(slot, Duration::from_millis(1));
+            }
+            slots.len() as u64
+        }
+    });
+    let mut admitted = 1;
+    let mut moves = None;
+    let mut moving = std::pin::pin!(mover);
+    while moves.is_none() {
+        let callers = (0..CALLERS).map(|caller| {
+            let (redis, pair) = (Arc::clone(&stores[caller % stores.len()]), pair.clone());
+            tokio::spawn(async move { pair.ask(&redis, Intent::Hit, 1).await.iter().all(|(allowed, ..)| *allowed) })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            admitted += u32::from(caller.await.unwrap());
+        }
+        moves = tokio::time::timeout(Duration::from_millis(1), &mut moving).await.ok().map(Result::unwrap);
+    }
+    let is_average = pair.name.contains("Average");
+    // An average fades from one microsecond to the next, and a refund of it may stay counted.
+    let most = if is_average { IP_LIMIT + 1 } else { IP_LIMIT };
+    assert!((1..=most).contains(&admitted), "{}: {admitted}", pair.name);
+    let left = [USER_LIMIT - admitted, IP_LIMIT.saturating_sub(admitted)];
+    if is_average {
+        return moves.unwrap();
+    }
+    let told = pair.left(&stores[0]).await;
+    let may_be_blocked = pair.name.starts_with("Buckets") && told == [0, left[1]];
+    assert!(told == left || may_be_blocked, "{}: {admitted} were admitted, the others refunded: {told:?}", pair.name);
+    assert!(!pair.ask(&stores[1], Intent::Hit, 1).await.iter().all(|(allowed, ..)| *allowed), "{}", pair.name);
+    assert_eq!(pair.left(&stores[0]).await, told, "{}: a denial charges nothing", pair.name);
+    moves.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
