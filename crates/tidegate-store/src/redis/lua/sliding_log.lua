@@ -51,11 +51,16 @@ do
     end
   end
 
+  -- A full chunk is to be written.
+  local function put(s, number, bytes)
+    s.full[#s.full + 1] = s.id .. ':' .. number
+    s.full[#s.full + 1] = bytes
+  end
+
   local function push(s)
     s.open = s.open .. struct.pack(ENTRY, s.newest_at - s.base, s.newest_cost)
     if #s.open >= CHUNK_BYTES then
-      s.full[#s.full + 1] = s.id .. ':' .. s.tail
-      s.full[#s.full + 1] = s.open
+      put(s, s.tail, s.open)
       s.tail, s.open = s.tail + 1, ''
     end
   end
@@ -81,6 +86,21 @@ do
     s.newest_at, s.newest_cost, s.open = time + s.base, cost, s.open:sub(1, at - 1)
   end
 
+  -- Lowers the cost of the entry of this time. A refund follows its charge soon, so that it is found in the first
+  -- chunks from the end.
+  local function lower(s, time, cost)
+    for number = s.tail, s.head, -1 do
+      local bytes = chunk(s, number)
+      local less = lowered(s, bytes, time, cost)
+      if less then
+        s.used, s.chunks[number] = s.used - cost, less
+        if number == s.tail then s.open = less else put(s, number, less) end
+        return
+      end
+      if #bytes > 0 and struct.unpack(ENTRY, bytes) + s.base < time then return end
+    end
+  end
+
   local function refund(s, l, cost, mark)
     local time = tonumber(mark)
     if s.used < cost or time < s.oldest_at then return end
@@ -90,9 +110,7 @@ do
       if s.newest_cost == 0 then drop_newest(s) end
       return
     end
-    -- A refund follows its charge at once: what has gone into an older chunk stays counted.
-    local open = lowered(s, s.open, time, cost)
-    if open then s.used, s.open = s.used - cost, open end
+    lower(s, time, cost)
   end
 
   meters.G = {
