@@ -1,13 +1,16 @@
 //! Several keys of one request that no script can see together: on shards, or in slots of a cluster (A5).
 //!
 //! All are looked at first, at once, and a denial charges nothing. Then they are charged one after the other; a key that
-//! denies now, as others were faster, has those before it refunded, by the mark that each charge returned. Keys
-//! whose limits block come last, so that a charge that is taken back is seen by as few of them as can be, and
-//! a race that was lost starts no block.
+//! denies now, as others were faster, has those before it refunded, by the mark that each charge returned.
+//!
+//! A charge that may be taken back must start no block, nor may another's denial that it causes. So keys whose limits
+//! block come last, and of those every charge but the very last, which is never taken back, is pending until it is
+//! refunded or confirmed; while a key has pending charges, its denials start no block. What a crash leaves pending is
+//! taken for such for as long as its request could have gone on.
 //! Invariants: no answer allows unless every key was charged. A charge of which we do not know whether it was made is
 //! not refunded, as that could admit too much; like one that a crash left behind it counts for at most its period.
 
-use super::ask::{Answers, Asked, now_argument, subject_len};
+use super::ask::{Answers, Asked, Step, now_argument, subject_len};
 use super::script::Purpose;
 use super::{Layout, Question, Redis, StoreError};
 use crate::table::PartAnswer;
@@ -17,8 +20,20 @@ use tidegate_core::Micros;
 use tidegate_core::all_or_nothing::{Intent, Reason};
 use tokio::time::Instant;
 
-/// How long a refund may take at least, when the deadline is near; it is on its way at once.
-const REFUND_TIME_MIN: Duration = Duration::from_millis(10);
+/// How long the end of a charge may take at least, when the deadline is near; it is on its way at once.
+const END_TIME_MIN: Duration = Duration::from_millis(10);
+
+/// How long a charge is pending beyond its request's deadline: a refund may be on its way.
+const PENDING_MARGIN: Micros = Micros::from_secs(1);
+
+/// A charge that was made.
+struct Charge {
+    /// The place of its question.
+    place: usize,
+    pending: bool,
+    /// What a refund has to know.
+    marks: Vec<Vec<u8>>,
+}
 
 /// What one key said, and when.
 type One = (Micros, PartAnswer);
@@ -60,7 +75,7 @@ impl Redis {
 
     /// `None`: it would allow by now, and nothing was done; or the block was known before.
     async fn deny(&self, question: &Question<'_>, asked: &Asked) -> Result<Option<One>, StoreError> {
-        let (at, answers) = self.step(b'd', &[*question], asked).await?.answers;
+        let (at, answers) = self.step(Step::Deny, &[*question], asked).await?.answers;
         let Some(answer) = answers.into_iter().next() else { return Ok(None) };
         if answer.ruling.reason == Reason::Limited && answer.blocked_until > at {
             self.note_block(asked.by, question, at, answer.blocked_until).await?;
@@ -75,42 +90,60 @@ impl Redis {
         mut said: Vec<One>,
     ) -> Result<Vec<One>, StoreError> {
         let looked = said.clone();
-        let mut charged: Vec<(usize, Vec<Vec<u8>>)> = Vec::new();
-        for place in order(questions) {
-            let told = self.step(b'c', &[questions[place]], asked).await;
-            let one = told.and_then(|told| {
-                let (at, answers) = told.answers;
-                let answer = answers.into_iter().next().ok_or_else(|| self.garbled("not one decision"))?;
-                Ok(((at, answer), told.marks))
-            });
-            match one {
+        let mut charges: Vec<Charge> = Vec::new();
+        for (turn, place) in order(questions).into_iter().enumerate() {
+            let pending = turn + 1 < questions.len() && keeps_pending(&questions[place]);
+            match self.charge(&questions[place], asked, pending).await {
                 Ok((one, marks)) if one.1.ruling.is_allowed() => {
                     said[place] = one;
-                    charged.push((place, marks));
+                    charges.push(Charge { place, pending, marks });
                 }
                 Ok((denied, _)) => {
-                    self.refund_all(questions, asked, &charged).await;
+                    self.refund_all(questions, asked, &charges).await;
                     said = looked;
                     said[place] = denied;
                     return Ok(said);
                 }
                 Err(error) => {
-                    self.refund_all(questions, asked, &charged).await;
+                    self.refund_all(questions, asked, &charges).await;
                     return Err(error);
                 }
             }
         }
+        self.confirm_all(questions, asked, &charges).await;
         Ok(said)
     }
 
+    async fn charge(
+        &self,
+        question: &Question<'_>,
+        asked: &Asked,
+        pending: bool,
+    ) -> Result<(One, Vec<Vec<u8>>), StoreError> {
+        let left = asked.by.saturating_duration_since(Instant::now()).as_micros();
+        let left = u64::try_from(left).ok().and_then(Micros::new).unwrap_or(Micros::ZERO);
+        let pending = if pending { left.saturating_add(PENDING_MARGIN) } else { Micros::ZERO };
+        let told = self.step(Step::Charge { pending }, &[*question], asked).await?;
+        let (at, answers) = told.answers;
+        let answer = answers.into_iter().next().ok_or_else(|| self.garbled("not one decision"))?;
+        Ok(((at, answer), told.marks))
+    }
+
     /// What cannot be refunded counts for at most its period.
-    async fn refund_all(&self, questions: &[Question<'_>], asked: &Asked, charged: &[(usize, Vec<Vec<u8>>)]) {
-        let by = asked.by.max(Instant::now() + REFUND_TIME_MIN);
-        let asked = Asked { by, ..*asked };
-        let refunds = charged.iter().map(|(place, marks)| self.give_back(&questions[*place], &asked, marks));
+    async fn refund_all(&self, questions: &[Question<'_>], asked: &Asked, charges: &[Charge]) {
+        let asked = in_any_case(asked);
+        let refunds = charges.iter().map(|charge| self.give_back(&questions[charge.place], &asked, &charge.marks));
         drop(join_all(refunds).await);
     }
 
+    /// What cannot be confirmed is pending for a while longer.
+    async fn confirm_all(&self, questions: &[Question<'_>], asked: &Asked, charges: &[Charge]) {
+        let asked = in_any_case(asked);
+        let pending = charges.iter().filter(|charge| charge.pending);
+        drop(join_all(pending.map(|charge| self.give_back(&questions[charge.place], &asked, &[]))).await);
+    }
+
+    /// Ends a pending charge; without marks it stays.
     async fn give_back(&self, question: &Question<'_>, asked: &Asked, marks: &[Vec<u8>]) -> Result<(), StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Refund, &[*question])?;
         let count = 4 + marks.len() + subject_len(question);
@@ -126,12 +159,25 @@ impl Redis {
     }
 }
 
+/// The end of a charge is sent though the deadline may have passed.
+fn in_any_case(asked: &Asked) -> Asked {
+    Asked { by: asked.by.max(Instant::now() + END_TIME_MIN), ..*asked }
+}
+
 /// The order of charging: keys that can be blocked last.
 fn order(questions: &[Question<'_>]) -> Vec<usize> {
-    let blocks = |place: &usize| {
-        let question = &questions[*place];
-        question.layout != Layout::Native || question.rules.checks().any(|check| check.block().is_some())
-    };
-    let (last, first): (Vec<usize>, Vec<usize>) = (0..questions.len()).partition(blocks);
+    let (last, first): (Vec<usize>, Vec<usize>) = (0..questions.len()).partition(|place| blocks(&questions[*place]));
     [first, last].concat()
 }
+
+fn blocks(question: &Question<'_>) -> bool {
+    question.layout != Layout::Native || question.rules.checks().any(|check| check.block().is_some())
+}
+
+/// Pause's layout has no room for it.
+fn keeps_pending(question: &Question<'_>) -> bool {
+    question.layout == Layout::Native && blocks(question)
+}
+
+#[cfg(test)]
+mod tests;

@@ -51,6 +51,38 @@ pub struct Asked {
     pub by: Instant,
 }
 
+/// What `lua/decide.lua` is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// Decide and charge.
+    Hit,
+    /// Decide.
+    Peek,
+    /// Leave behind what a denial does, if it is one.
+    Deny,
+    /// Charge, if it is allowed, and leave nothing behind otherwise.
+    Charge {
+        /// For how long the charge is taken for one that may be taken back; zero: it will not be.
+        pending: Micros,
+    },
+}
+
+impl Step {
+    const fn letter(self) -> u8 {
+        match self {
+            Step::Hit => b'h',
+            Step::Peek => b'p',
+            Step::Deny => b'd',
+            Step::Charge { .. } => b'c',
+        }
+    }
+
+    /// How many arguments come before the subjects.
+    const fn len(self) -> usize {
+        if let Step::Charge { .. } = self { 6 } else { 5 }
+    }
+}
+
 /// When it was decided, by the server's clock, and what each part says.
 pub type Answers = (Micros, Vec<PartAnswer>);
 
@@ -100,20 +132,23 @@ impl Redis {
         questions: &[Question<'_>],
         asked: &Asked,
     ) -> Result<Answers, StoreError> {
-        let step = if asked.intent == Intent::Hit { b'h' } else { b'p' };
+        let step = if asked.intent == Intent::Hit { Step::Hit } else { Step::Peek };
         Ok(self.step(step, questions, asked).await?.answers)
     }
 
-    /// One step of a decision; see `lua/decide.lua` for the letters.
-    pub(super) async fn step(&self, step: u8, questions: &[Question<'_>], asked: &Asked) -> Result<Told, StoreError> {
+    /// One step of a decision.
+    pub(super) async fn step(&self, step: Step, questions: &[Question<'_>], asked: &Asked) -> Result<Told, StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Decide, questions)?;
-        let count = 5 + questions.iter().map(subject_len).sum::<usize>();
+        let count = step.len() + questions.iter().map(subject_len).sum::<usize>();
         let reply = self.run(asked.by, script, &keys, count, |args| {
             now_argument(args, asked.now);
             args.number(width);
-            args.part(&[step]);
+            args.part(&[step.letter()]);
             args.number(asked.cost.into());
             args.part(if asked.explain { b"1" } else { b"0" });
+            if let Step::Charge { pending } = step {
+                args.number(pending.get());
+            }
             questions.iter().for_each(|question| self.subject(args, question));
         });
         let told = told(&reply.await?, questions).ok_or_else(|| self.garbled("not a decision"))?;

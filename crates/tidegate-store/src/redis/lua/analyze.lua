@@ -1,4 +1,4 @@
--- Has a key of buckets reached a limit? The first that was blocks it.
+-- Has a key of buckets reached a limit? The first that was blocks it; not while charges are pending.
 -- ARGV: now, width, 'anew' to look at the counts though a block lasts, subject.
 -- Returns 0 (no), or 1 (reached), limit's index, sum, blocked until; or 2 (it was blocked before), until;
 -- and until when to list the name (0: no matter).
@@ -8,7 +8,7 @@ load(e)
 local blocked = e.until_at > now
 if blocked and not anew then return { now, 2, e.until_at, 0 } end
 settle(e)
-for i, l in ipairs(e.limits) do
+for i, l in ipairs((blocked or e.pending == 0) and e.limits or {}) do
   local sum = e.meter.crossing(e.states[i], l)
   if sum then
     if not blocked then e.until_at, e.started = later(now, l.block), true end

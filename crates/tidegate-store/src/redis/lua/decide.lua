@@ -1,9 +1,12 @@
 -- The core's all_or_nothing.rs: unless every limit of every subject allows, none is charged.
 -- ARGV: now, width, 'h' hit or 'p' peek, cost, '1' to explain, subjects. For keys that are decided apart: 'd' leaves
--- behind what a denial does and charges nothing; 'c' charges, and leaves nothing behind if it is denied.
+-- behind what a denial does and charges nothing; 'c' charges, and leaves nothing behind if it is denied. It has
+-- one argument more before the subjects: for how long the charge is pending, as it may be taken back (0: it is not).
+-- While a key has pending charges its denials start no block: but for them they might not be.
 -- Returns now, then for each subject: reason, limit's index, verdict, remaining, reset, rate, blocked until,
 --   the decisions of all limits, if they were asked for, what a refund has to know of a charge ('c'), and until when the name is to be listed (0: no matter).
 local intent, cost, explain = argument(), number(), argument() == '1'
+local pending_us = intent == 'c' and number() or 0
 local OK, LIMITED, BLOCKED, COST_ABOVE_LIMIT = 0, 1, 2, 3
 
 local function verdict(e, i)
@@ -70,7 +73,7 @@ end
 
 -- A denial starts the blocks of the limits that denied; the longest counts.
 local function start_block(e, ruling)
-  if ruling.reason ~= LIMITED then return ruling end
+  if ruling.reason ~= LIMITED or e.pending > 0 then return ruling end
   local longest = 0
   for i, l in ipairs(e.limits) do
     if l.block > longest and verdict(e, i) ~= ALLOW then longest = l.block end
@@ -84,6 +87,9 @@ end
 
 local function charge(e)
   e.marks = {}
+  if pending_us > 0 then
+    e.pending, e.pending_until = e.pending + 1, max(e.pending_until, later(now, pending_us))
+  end
   for i = 1, e.meter.shared and 1 or #e.limits do
     e.meter.charge(e.states[i], e.limits[i], cost)
     if intent == 'c' then e.marks[i] = e.meter.mark(e.states[i]) end

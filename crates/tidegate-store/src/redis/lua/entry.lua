@@ -2,10 +2,13 @@
 -- buckets one for each block of time. The keys of a subject are its state and, if it has three, the indexes of
 -- tracked and of blocked names; where names are not kept, the state's key stands in for the first. Where it is only
 -- the state, as the indexes may be on another node, the caller is told until when a name is to be listed (`to_list`).
+-- While charges are pending (see decide.lua) the algorithm is a small letter, and the header goes on with how many
+-- they are and until when they are taken for such.
 -- It is a string; of a sliding log it is field `h` of a hash, as its chunks are fields beside it.
 -- A record starts with its limit's period: when limits were changed, each goes on with the record of the same
 -- period, else with the one in its place. Another algorithm starts afresh, the block aside.
 local HEADER, HEADER_BYTES = '<c1dd', 17
+local PENDING, PENDING_BYTES = '<dd', 16
 local WORDS, WORDS_BYTES = '<dddd', 32
 local LOG, LOG_BYTES = '<dddddddddd', 80
 local BLOCK, BLOCK_BYTES = '<dI4', 12
@@ -87,15 +90,31 @@ local function history(e, bytes)
   return states
 end
 
--- Adds to a subject what is known of it: until_at, listed, states.
+-- Sets what the header says, and returns the letter and the bytes as they are without pending charges.
+local function read_header(e, bytes)
+  local tag
+  tag, e.until_at, e.listed = struct.unpack(HEADER, bytes)
+  local capital = tag:upper()
+  if tag == capital then return tag, bytes end
+  e.pending, e.pending_until = struct.unpack(PENDING, bytes, HEADER_BYTES + 1)
+  if e.pending_until <= now then e.pending = 0 end
+  return capital, bytes:sub(1, HEADER_BYTES) .. bytes:sub(HEADER_BYTES + PENDING_BYTES + 1)
+end
+
+local function header_of(e)
+  if e.pending == 0 then return struct.pack(HEADER, e.tag, e.until_at, e.listed) end
+  return struct.pack(HEADER, e.tag:lower(), e.until_at, e.listed) .. struct.pack(PENDING, e.pending, e.pending_until)
+end
+
+-- Adds to a subject what is known of it: until_at, listed, pending, states.
 local function load(e)
-  e.until_at, e.listed, e.known = 0, 0, false
+  e.until_at, e.listed, e.known, e.pending, e.pending_until = 0, 0, false, 0, 0
   local bytes, other_type = read(e.key, e.tag == 'G')
   local records, blocks = {}, ''
   if bytes then
     local tag
-    tag, e.until_at, e.listed = struct.unpack(HEADER, bytes)
     e.known, e.bytes = true, bytes
+    tag, bytes = read_header(e, bytes)
     if tag == 'B' and e.tag == 'B' then
       blocks = bytes
     elseif tag == e.tag then
@@ -180,7 +199,7 @@ local function save(e)
     return
   end
   note_names(e, ms)
-  local header = struct.pack(HEADER, e.tag, e.until_at, e.listed)
+  local header = header_of(e)
   if e.tag == 'G' then
     save_log(e, header)
     redis.call('PEXPIRE', e.key, string.format('%.0f', max(ms, KEEP_MS)))

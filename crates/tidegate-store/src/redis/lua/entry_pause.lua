@@ -1,6 +1,7 @@
 -- The other layout: Pause's own keys, which a Ruby application may read and write at the same time.
 -- The first key of a subject is a sorted set, member = block start, score = count; the second, if it is here
 -- and not on another shard, is the scope's: member = identifier, score = blocked until. Whole seconds.
+-- There is no room for pending charges.
 local SECOND = 1000000
 now = now - now % SECOND
 
@@ -9,7 +10,7 @@ local function seconds(time) return string.format('%.0f', time / SECOND) end
 local function load(e)
   local s = { blocks = {} }
   local found = redis.call('ZRANGE', e.key, 0, -1, 'WITHSCORES')
-  e.before, e.until_at, e.states = {}, 0, {}
+  e.before, e.until_at, e.states, e.pending = {}, 0, {}, 0
   for at = 1, #found, 2 do
     local start, count = tonumber(found[at]), tonumber(found[at + 1])
     if start and count > 0 then
