@@ -263,11 +263,22 @@ impl<W> Turnstile<W> {
         Ticket(who)
     }
 
-    /// Notes the time, and forgets an idle key or two. To be called at [`Turnstile::next_turn`], and now and
-    /// then in quiet times.
+    /// Notes the time. To be called at [`Turnstile::next_turn`].
     pub fn turn(&mut self, now: Micros) {
         self.note(now);
-        self.places.forget_some(self.window);
+    }
+
+    /// Looks at some of the keys, and forgets those that are idle. To be called now and then: newcomers
+    /// make room for themselves, but in quiet times there are none.
+    pub fn tend(&mut self, now: Micros) {
+        self.note(now);
+        self.places.tend(self.window);
+    }
+
+    /// After how many calls of [`Turnstile::tend`] every key was looked at.
+    #[must_use]
+    pub fn tends(&self) -> usize {
+        self.places.slices()
     }
 
     fn note(&mut self, now: Micros) {

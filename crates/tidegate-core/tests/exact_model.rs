@@ -300,7 +300,7 @@ impl World {
         }
         assert_eq!(waiting(self), 0, "{}: somebody waits for ever", self.seed);
         for replica in &mut self.replicas {
-            (0..20).for_each(|_| replica.turnstile.turn(micros(self.now + 10 * PERIOD)));
+            replica.turnstile.tend(micros(self.now + 10 * PERIOD));
             assert_eq!(replica.turnstile.in_flight(), 0, "{}", self.seed);
             assert_eq!(replica.turnstile.next_ask(), None, "{}: something is left to ask", self.seed);
             assert_eq!(replica.turnstile.keys(), 0, "{}: a key is not forgotten", self.seed);

@@ -63,6 +63,16 @@ impl Queue {
     }
 
     pub(crate) fn set_bounds(&self, bounds: Bounds) {
+    /// Forgets idle keys, if there are any among those that it looks at.
+    pub(crate) fn tend(&self) {
+        self.with(Turnstile::tend);
+    }
+
+    /// After how many calls of [`Queue::tend`] every key was looked at.
+    pub(crate) fn tends(&self) -> usize {
+        lock(&self.turnstile).tends()
+    }
+
         self.with(|turnstile, now| turnstile.set_bounds(bounds, now));
         self.wake_timer();
     }

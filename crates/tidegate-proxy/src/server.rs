@@ -15,7 +15,7 @@ use tidegate::Clock;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 /// A running proxy. Dropping it stops it.
@@ -171,15 +171,20 @@ async fn keep_time(site: Arc<Site>) {
         ticks.tick().await;
         site.tick.fetch_add(1, Relaxed);
         site.clock.follow_wall();
-        // Idle keys are forgotten in quiet times, too.
-        for _ in 0..FORGOTTEN_A_TICK {
-            site.queue.turn();
-        }
+        forget_idle_keys(&site).await;
     }
 }
 
-/// How many times idle keys are looked for at each tick, two keys each.
-const FORGOTTEN_A_TICK: usize = 512;
+/// Ticks in which every key is looked at, so that idle ones are forgotten four seconds after their window.
+const TICKS_A_ROUND: usize = 8;
+
+/// Looks at one tick's keys, in pieces: others are served between them.
+async fn forget_idle_keys(site: &Site) {
+    for _ in 0..site.queue.tends().div_ceil(TICKS_A_ROUND) {
+        site.queue.tend();
+        yield_now().await;
+    }
+}
 
 struct Front<'a> {
     site: &'a Arc<Site>,

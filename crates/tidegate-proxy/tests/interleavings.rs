@@ -144,15 +144,14 @@ fn p1_p2_futures_dropped_at_random_points() {
                         clock.set(Micros::from_millis(now));
                         let _ = queue.turn();
                     }
+                    7 if random.below(50) == 0 => queue.tend(),
                     _ => {}
                 }
             }
             waiting.clear();
             slots.clear();
             clock.set(Micros::from_secs(10_000));
-            for _ in 0..4 {
-                let _ = queue.turn();
-            }
+            queue.tend();
             assert_eq!(queue.census(), EMPTY);
         },
         usize::try_from(wanted / per_run).unwrap().max(1),

@@ -1,7 +1,7 @@
 //! The turnstile's keys: what each counted, and where it stands among the others.
 //!
-//! A place that is as if it had never been used is forgotten, a few for each newcomer, so that no call
-//! takes long however many keys there are. When there are more keys in use than may be, newcomers
+//! A place that is as if it had never been used is forgotten: two are looked at for each newcomer, and a
+//! [`SLICE`] in quiet times, so that no call takes long however many keys there are. When there are more keys in use than may be, newcomers
 //! share: a few thousand places, chosen by hash, count for all of them.
 //! Invariant: within a window all that a key does is counted in one place, its own or a shared one.
 
@@ -70,8 +70,10 @@ pub(super) struct Places {
 
 /// Places for keys that have none of their own.
 const SHARED: u64 = 4096;
-/// How many places are looked at, at a time: more than a newcomer adds.
-const LOOKED_AT: u32 = 2;
+/// How many places are looked at for a newcomer: more than he adds.
+const FOR_A_NEWCOMER: usize = 2;
+/// How many places are looked at, at a time, when nobody waits for it: some ten microseconds.
+const SLICE: usize = 256;
 /// Free places that are kept when no key is left.
 const KEPT: usize = 1024;
 
@@ -89,7 +91,7 @@ impl Places {
             return *own;
         }
         // A newcomer looks for more places than he takes.
-        self.forget_some(window);
+        self.forget_some(FOR_A_NEWCOMER, window);
         let key_of_shared = KeyHash([u64::MAX, key.0[0] % SHARED]);
         let shared = if self.shared > 0 { self.by_key.get(&key_of_shared).copied() } else { None };
         match shared {
@@ -132,9 +134,18 @@ impl Places {
         number
     }
 
-    /// Looks at the next few places, and frees those that are idle.
-    pub(super) fn forget_some(&mut self, window: Micros) {
-        for _ in 0..LOOKED_AT {
+    /// Looks at the next slice of the places, and frees those that are idle.
+    pub(super) fn tend(&mut self, window: Micros) {
+        self.forget_some(SLICE.min(self.all.len()), window);
+    }
+
+    /// How many slices there are.
+    pub(super) fn slices(&self) -> usize {
+        self.all.len().div_ceil(SLICE)
+    }
+
+    fn forget_some(&mut self, looks: usize, window: Micros) {
+        for _ in 0..looks {
             self.hand = if at(self.hand) + 1 < self.all.len() { self.hand + 1 } else { 0 };
             let Some(place) = self.all.get(at(self.hand)) else { return };
             if place.standing != Standing::Free && place.is_idle(window) {
