@@ -245,6 +245,13 @@ impl<W> Turnstile<W> {
         self.serve(now);
     }
 
+    /// Nobody is in line, and no store is dealt with: it does not matter when something ends, and any time that
+    /// has passed may be told.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.waiters.in_line() == 0 && self.desk.is_none()
+    }
+
     /// What was permitted was not started: its start counts for nothing.
     pub fn give_back(&mut self, permit: Permit, now: Micros) {
         let place = &mut self.places[permit.place];
@@ -283,11 +290,10 @@ impl<W> Turnstile<W> {
 
     fn note(&mut self, now: Micros) {
         self.now = self.now.max(now);
-        let window = self.bounds.window(self.now);
-        if window > self.window {
-            self.window = window;
+        if self.now >= self.window_end() {
+            self.window = self.bounds.window(self.now);
             self.places.release_parked();
-            self.serve(window);
+            self.serve(self.window);
         }
     }
 

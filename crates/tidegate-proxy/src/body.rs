@@ -6,7 +6,6 @@
 use crate::client::Busy;
 use crate::link::Link;
 use crate::patience::Patience;
-use crate::pool::Pool;
 use crate::queue::Slot;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -14,7 +13,6 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Why a body ended before its end.
@@ -121,9 +119,8 @@ pub(crate) struct Answer {
 /// What a request under way holds. Dropped before the end, the connection to the upstream is closed.
 pub(crate) struct Held {
     pub(crate) link: Box<Link>,
-    pub(crate) pool: Arc<Pool>,
     pub(crate) slot: Slot,
-    pub(crate) busy: Busy,
+    pub(crate) client: Busy,
 }
 
 impl Answer {
@@ -135,11 +132,11 @@ impl Answer {
 
     /// Gives everything back if the body is over.
     fn settle(&mut self) {
-        if let Some(Held { link, pool, slot, busy }) = self.held.take_if(|held| held.link.is_done()) {
-            pool.put(link);
+        if let Some(Held { link, slot, client }) = self.held.take_if(|held| held.link.is_done()) {
+            client.pool().put(link);
             // In this order: who is woken by the slot finds the connection.
             drop(slot);
-            drop(busy);
+            drop(client);
         }
     }
 

@@ -5,12 +5,15 @@
 //! second, looks at what each connection noted.
 
 use crate::fields::Hop;
+use crate::patience::Patience;
+use crate::pool::Pool;
 use crate::site::Site;
 use crate::strict::Strict;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +25,7 @@ use tokio::sync::Notify;
 /// A connection that a client opened.
 pub(crate) struct Client {
     pub(crate) site: Arc<Site>,
-    pub(crate) worker: usize,
+    worker: usize,
     pub(crate) peer: IpAddr,
     pub(crate) hop: Hop,
     socket: Mutex<Socket>,
@@ -72,6 +75,16 @@ impl Client {
         client
     }
 
+    /// The connections to the upstream that its thread has.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.site.pools.all[self.worker]
+    }
+
+    /// Patience of so many ticks.
+    pub(crate) fn patience(&self, limit_ticks: u64) -> Patience {
+        Patience::new(Arc::clone(&self.pool().alarms), limit_ticks)
+    }
+
     /// Has it closed its side, or broken off? The kernel knows even while unread bytes stand before the end.
     pub(crate) fn has_left(&self) -> bool {
         let socket = self.socket();
@@ -89,12 +102,6 @@ impl Client {
     /// What comes next on this connection is no HTTP/1.
     pub(crate) fn switch_protocol(&self) {
         self.socket().strict.switch_off();
-    }
-
-    /// Marks the connection busy for as long as the value lives.
-    pub(crate) fn busy(self: &Arc<Self>) -> Busy {
-        self.busy.fetch_add(1, Relaxed);
-        Busy(Arc::clone(self))
     }
 
     pub(crate) fn give(&self, order: Order) {
@@ -146,8 +153,23 @@ impl Drop for Client {
     }
 }
 
-/// A connection is busy while this lives.
+/// A connection that is busy while this lives.
 pub(crate) struct Busy(Arc<Client>);
+
+impl Busy {
+    pub(crate) fn new(client: Arc<Client>) -> Busy {
+        client.busy.fetch_add(1, Relaxed);
+        Busy(client)
+    }
+}
+
+impl Deref for Busy {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.0
+    }
+}
 
 impl Drop for Busy {
     fn drop(&mut self) {

@@ -1,24 +1,95 @@
 //! Header fields that are for one hop only, and those that a proxy adds.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, Entry, FORWARDED, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
-    UPGRADE,
+    CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use std::net::IpAddr;
 
-const HOPS: usize = 6;
-/// Fields that speak of one connection (RFC 9110, 7.6.1).
-static HOP_BY_HOP: [HeaderName; HOPS] = [
-    CONNECTION,
-    TE,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
-const CONNECTION_AT: usize = 0;
-const TE_AT: usize = 1;
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// What a field is to a proxy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// For whoever comes behind.
+    Plain,
+    Host,
+    Length,
+    /// These speak of one connection (RFC 9110, 7.6.1).
+    Connection,
+    Te,
+    Upgrade,
+    OtherHop,
+    /// `100 Continue` is told by us.
+    Expect,
+    /// Lists of the hops before.
+    ForwardedFor,
+    Forwarded,
+}
+
+impl Role {
+    fn of(name: &HeaderName) -> Role {
+        match name.as_str() {
+            "host" => Role::Host,
+            "content-length" => Role::Length,
+            "connection" => Role::Connection,
+            "te" => Role::Te,
+            "upgrade" => Role::Upgrade,
+            "transfer-encoding" | "keep-alive" | "proxy-connection" => Role::OtherHop,
+            "expect" => Role::Expect,
+            "x-forwarded-for" => Role::ForwardedFor,
+            "forwarded" => Role::Forwarded,
+            _ => Role::Plain,
+        }
+    }
+}
+
+/// Which roles are among a message's fields.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Roles(u16);
+
+impl Roles {
+    fn of(headers: &HeaderMap) -> Roles {
+        headers.keys().fold(Roles::default(), |roles, name| roles.and(Role::of(name)))
+    }
+
+    fn and(self, role: Role) -> Roles {
+        Roles(self.0 | 1 << role as u16)
+    }
+
+    fn has(self, role: Role) -> bool {
+        self.0 & 1 << role as u16 != 0
+    }
+
+    fn any_hop(self) -> bool {
+        [Role::Connection, Role::Te, Role::Upgrade, Role::OtherHop].into_iter().any(|role| self.has(role))
+    }
+}
+
+/// What there is to know of a request's fields, found in one pass: looking for each by name costs more.
+pub(crate) struct Survey<'a> {
+    pub(crate) roles: Roles,
+    /// The last Host, and how many there are.
+    pub(crate) host: Option<&'a HeaderValue>,
+    pub(crate) hosts: u32,
+    /// Names and values together.
+    pub(crate) length: usize,
+}
+
+impl Survey<'_> {
+    pub(crate) fn of(headers: &HeaderMap) -> Survey<'_> {
+        let mut survey = Survey { roles: Roles::default(), host: None, hosts: 0, length: 0 };
+        for (name, value) in headers {
+            let role = Role::of(name);
+            survey.roles = survey.roles.and(role);
+            survey.length += name.as_str().len() + value.len();
+            if role == Role::Host {
+                survey.host = Some(value);
+                survey.hosts += 1;
+            }
+        }
+        survey
+    }
+}
 
 /// What a client's address becomes in the fields; made once for each connection.
 pub(crate) struct Hop {
@@ -36,8 +107,8 @@ impl Hop {
 }
 
 /// Does the request ask for a WebSocket?
-pub(crate) fn wants_websocket(headers: &HeaderMap) -> bool {
-    if !headers.contains_key(UPGRADE) {
+pub(crate) fn wants_websocket(headers: &HeaderMap, roles: Roles) -> bool {
+    if !roles.has(Role::Upgrade) {
         return false;
     }
     let mut protocols = headers.get_all(UPGRADE).iter();
@@ -48,90 +119,101 @@ pub(crate) fn wants_websocket(headers: &HeaderMap) -> bool {
         && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case(b"upgrade"))
 }
 
-/// Makes a client's fields fit to be forwarded.
-pub(crate) fn to_upstream(headers: &mut HeaderMap, hop: &Hop, is_websocket: bool) {
-    let found = hop_by_hop(headers);
-    let trailers = found[TE_AT] && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers"));
-    remove_hop_by_hop(headers, found);
-    // `100 Continue` was, or will be, told by us.
-    headers.remove(EXPECT);
-    if is_websocket {
-        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    } else if trailers {
-        headers.insert(CONNECTION, HeaderValue::from_static("te"));
-        headers.insert(TE, HeaderValue::from_static("trailers"));
+/// Writes a client's fields as the upstream gets them, and tells the length that they name.
+pub(crate) fn push_to_upstream(
+    head: &mut Vec<u8>,
+    headers: &HeaderMap,
+    roles: Roles,
+    hop: &Hop,
+    is_websocket: bool,
+) -> Option<u64> {
+    let named = if roles.has(Role::Connection) { named_by_connection(headers) } else { Vec::new() };
+    let mut length = None;
+    for (name, value) in headers {
+        match Role::of(name) {
+            Role::Plain if named.contains(name) => {}
+            Role::Plain | Role::Host => push_field(head, name, value),
+            Role::Length => {
+                length = value.to_str().ok().and_then(|length| length.parse().ok());
+                push_field(head, name, value);
+            }
+            _ => {}
+        }
     }
-    append(headers, X_FORWARDED_FOR, &hop.plain);
-    append(headers, FORWARDED, &hop.forwarded);
+    if is_websocket {
+        head.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\n");
+    } else if roles.has(Role::Te) && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers")) {
+        head.extend_from_slice(b"connection: te\r\nte: trailers\r\n");
+    }
+    let before = |role, name: &HeaderName| (roles.has(role) && !named.contains(name)).then_some(headers);
+    push_list(head, &X_FORWARDED_FOR, before(Role::ForwardedFor, &X_FORWARDED_FOR), &hop.plain);
+    push_list(head, &FORWARDED, before(Role::Forwarded, &FORWARDED), &hop.forwarded);
+    length
+}
+
+/// Writes a list with one more element on one line: some servers read only the first.
+fn push_list(head: &mut Vec<u8>, name: &HeaderName, before: Option<&HeaderMap>, element: &HeaderValue) {
+    head.extend_from_slice(name.as_str().as_bytes());
+    head.extend_from_slice(b": ");
+    for line in before.into_iter().flat_map(|headers| headers.get_all(name)) {
+        head.extend_from_slice(line.as_bytes());
+        head.extend_from_slice(b", ");
+    }
+    head.extend_from_slice(element.as_bytes());
+    head.extend_from_slice(b"\r\n");
+}
+
+/// Writes a field as it is.
+pub(crate) fn push_field(head: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    head.extend_from_slice(name.as_str().as_bytes());
+    head.extend_from_slice(b": ");
+    head.extend_from_slice(value.as_bytes());
+    head.extend_from_slice(b"\r\n");
 }
 
 /// Makes an upstream's fields fit for the client. Its answer had a length or a coding, not both.
 pub(crate) fn to_client(headers: &mut HeaderMap) {
-    let found = hop_by_hop(headers);
-    remove_hop_by_hop(headers, found);
-}
-
-/// Which of the fields for one hop are there, in one pass: looking for each would cost more.
-fn hop_by_hop(headers: &HeaderMap) -> [bool; HOPS] {
-    let mut found = [false; HOPS];
-    for name in headers.keys() {
-        if let Some(at) = HOP_BY_HOP.iter().position(|known| known == name) {
-            found[at] = true;
-        }
-    }
-    found
-}
-
-/// Removes what speaks of one connection, and what the sender says does.
-fn remove_hop_by_hop(headers: &mut HeaderMap, found: [bool; HOPS]) {
-    if found[CONNECTION_AT] {
-        remove_named(headers);
-    }
-    for (name, found) in HOP_BY_HOP.iter().zip(found) {
-        if found {
-            headers.remove(name);
-        }
-    }
-}
-
-/// Removes the fields that `Connection` names.
-fn remove_named(headers: &mut HeaderMap) {
-    let mut lines = headers.get_all(CONNECTION).iter();
-    let plain = |line: &HeaderValue| [&b"keep-alive"[..], b"close"].contains(&line.as_bytes());
-    // What almost every message says names no field.
-    if lines.next().is_none_or(plain) && lines.next().is_none() {
+    let roles = Roles::of(headers);
+    if !roles.any_hop() {
         return;
     }
-    let named: Vec<HeaderName> =
-        tokens(headers, &CONNECTION).filter_map(|name| HeaderName::from_bytes(name).ok()).collect();
-    // A length is framing, and a Host is where the request goes: neither is the sender's to take away.
-    for name in named.iter().filter(|name| **name != CONTENT_LENGTH && **name != http::header::HOST) {
+    if roles.has(Role::Connection) {
+        named_by_connection(headers).iter().for_each(|name| drop(headers.remove(name)));
+    }
+    for name in &HOP_BY_HOP {
         headers.remove(name);
     }
+}
+
+/// The fields whose role is to speak of one connection.
+static HOP_BY_HOP: [HeaderName; 6] = [
+    CONNECTION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// Is it a `Connection` that names no field? That is what almost every message says.
+pub(crate) fn names_no_field(connection: &[u8]) -> bool {
+    [&b"keep-alive"[..], b"close"].contains(&connection)
+}
+
+/// The fields that `Connection` names, which end here as well.
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    // A length is framing, and a Host is where the request goes: neither is the sender's to take away.
+    tokens(headers, &CONNECTION)
+        .filter(|name| !names_no_field(name))
+        .filter_map(|name| HeaderName::from_bytes(name).ok())
+        .filter(|name| *name != CONTENT_LENGTH && *name != HOST)
+        .collect()
 }
 
 /// The elements of a comma-separated field, over all of its lines.
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     let lines = headers.get_all(name).iter();
     lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
-}
-
-/// Adds an element to a list, which stays on one line: some servers read only the first.
-fn append(headers: &mut HeaderMap, name: HeaderName, element: &HeaderValue) {
-    match headers.entry(name) {
-        Entry::Vacant(entry) => drop(entry.insert(element.clone())),
-        Entry::Occupied(mut entry) => {
-            let mut list = Vec::new();
-            for line in entry.iter() {
-                list.extend_from_slice(line.as_bytes());
-                list.extend_from_slice(b", ");
-            }
-            list.extend_from_slice(element.as_bytes());
-            // Joined lines are made of what lines are made of.
-            entry.insert(HeaderValue::from_bytes(&list).unwrap_or_else(|_| element.clone()));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -155,10 +237,12 @@ mod tests {
 
     #[track_caller]
     fn check(sent: &str, forwarded: &str) {
-        let mut headers = map(sent);
-        let is_websocket = wants_websocket(&headers);
-        to_upstream(&mut headers, &Hop::of("192.0.2.1".parse().unwrap()), is_websocket);
-        assert_eq!(text(&headers), text(&map(forwarded)), "{sent}");
+        let (headers, mut head) = (map(sent), Vec::new());
+        let roles = Survey::of(&headers).roles;
+        let is_websocket = wants_websocket(&headers, roles);
+        push_to_upstream(&mut head, &headers, roles, &Hop::of("192.0.2.1".parse().unwrap()), is_websocket);
+        let written = String::from_utf8(head).unwrap().replace("\r\n", "|");
+        assert_eq!(text(&map(&written)), text(&map(forwarded)), "{sent}");
     }
 
     const OURS: &str = "x-forwarded-for: 192.0.2.1|forwarded: for=192.0.2.1";

@@ -27,7 +27,9 @@ impl Default for Histogram {
 impl Histogram {
     pub(crate) fn note(&self, took: Micros) {
         self.buckets[bucket(took.get())].fetch_add(1, Relaxed);
-        self.sum_us.fetch_add(took.get(), Relaxed);
+        if took > Micros::ZERO {
+            self.sum_us.fetch_add(took.get(), Relaxed);
+        }
     }
 
     /// What was counted so far; the counts of one moment, nearly.

@@ -2,6 +2,7 @@
 //!
 //! Pure: bytes in a buffer become words. What can be read in two ways is an error, and the client gets 502.
 
+use crate::fields::names_no_field;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::{Method, StatusCode};
@@ -91,10 +92,13 @@ fn fields_of(bytes: &Bytes, places: &[Place]) -> io::Result<(HeaderMap, About)> 
     let mut about = About::default();
     for &(name, name_end, value, value_end) in places {
         let name = HeaderName::from_bytes(&bytes[name..name_end]).map_err(|_| bad("a field's name is none"))?;
+        about.note(&name, &bytes[value..value_end]);
+        if name == CONNECTION && names_no_field(&bytes[value..value_end]) {
+            // For us alone, and now noted.
+            continue;
+        }
         let value = HeaderValue::from_maybe_shared(bytes.slice(value..value_end));
-        let value = value.map_err(|_| bad("a field's value is none"))?;
-        about.note(&name, &value);
-        headers.append(name, value);
+        headers.append(name, value.map_err(|_| bad("a field's value is none"))?);
     }
     Ok((headers, about))
 }
@@ -102,21 +106,23 @@ fn fields_of(bytes: &Bytes, places: &[Place]) -> io::Result<(HeaderMap, About)> 
 /// What the fields say of the connection and of the body, noted as they are read.
 #[derive(Default)]
 struct About {
-    codings: Vec<HeaderValue>,
+    codings: u32,
+    is_chunked: bool,
     lengths: u32,
     length: Option<u64>,
     wants_close: bool,
 }
 
 impl About {
-    fn note(&mut self, name: &HeaderName, value: &HeaderValue) {
+    fn note(&mut self, name: &HeaderName, value: &[u8]) {
         if *name == CONTENT_LENGTH {
             self.lengths += 1;
-            self.length = number(value.as_bytes(), 10);
+            self.length = number(value, 10);
         } else if *name == TRANSFER_ENCODING {
-            self.codings.push(value.clone());
+            self.codings += 1;
+            self.is_chunked = value.eq_ignore_ascii_case(b"chunked");
         } else if *name == CONNECTION {
-            let mut options = value.as_bytes().split(|byte| *byte == b',');
+            let mut options = value.split(|byte| *byte == b',');
             self.wants_close |= options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
         }
     }
@@ -128,12 +134,12 @@ fn framing_of(status: StatusCode, method: &Method, about: &About) -> io::Result<
     if bodiless || *method == Method::HEAD {
         return Ok(Framing::Done);
     }
-    match (about.codings.as_slice(), about.lengths, about.length) {
-        ([coding], 0, _) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(Framing::Chunks(Chunks::Size)),
-        ([_, ..], _, _) => Err(bad("the answer's transfer coding is not chunked alone")),
-        ([], 0, _) => Ok(Framing::UntilClose),
-        ([], 1, Some(0)) => Ok(Framing::Done),
-        ([], 1, Some(length)) => Ok(Framing::Length(length)),
+    match (about.codings, about.lengths, about.length) {
+        (1, 0, _) if about.is_chunked => Ok(Framing::Chunks(Chunks::Size)),
+        (1.., _, _) => Err(bad("the answer's transfer coding is not chunked alone")),
+        (0, 0, _) => Ok(Framing::UntilClose),
+        (0, 1, Some(0)) => Ok(Framing::Done),
+        (0, 1, Some(length)) => Ok(Framing::Length(length)),
         _ => Err(bad("the answer's length is none, or there are several")),
     }
 }

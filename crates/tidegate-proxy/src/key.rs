@@ -8,6 +8,7 @@ use crate::target::Target;
 use foldhash::quality::{FoldHasher, RandomState};
 use http::header::{HOST, HeaderName};
 use http::request::Parts;
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::net::IpAddr;
@@ -138,7 +139,7 @@ impl KeyMaker {
             match part {
                 KeyPart::Path => match templates.iter().find(|template| template.matches(&target.path)) {
                     Some(template) => both.write(template.text.as_bytes()),
-                    None => both.write_decoded(target.path.as_bytes()),
+                    None => both.write_path(target),
                 },
                 KeyPart::Method => both.write(parts.method.as_str().as_bytes()),
                 KeyPart::Host => {
@@ -172,12 +173,14 @@ impl Both<'_> {
         }
     }
 
-    fn write_decoded(&mut self, path: &[u8]) {
-        if !path.contains(&b'%') {
-            return self.write(path);
-        }
+    /// A path as it is read: escapes that its normal form keeps are decoded.
+    fn write_path(&mut self, target: &Target<'_>) {
+        let Cow::Owned(path) = &target.path else {
+            // It came in its normal form, without escapes.
+            return self.write(target.path.as_bytes());
+        };
         let mut decoded = Vec::with_capacity(path.len());
-        let mut rest = path;
+        let mut rest = path.as_bytes();
         while let [byte, tail @ ..] = rest {
             let escape = if *byte == b'%' { tail.get(..2).and_then(crate::target::hex) } else { None };
             decoded.push(escape.unwrap_or(*byte));

@@ -8,15 +8,14 @@
 //! Invariant: a link is used again only when the whole request was written, the whole answer was read, not
 //! a byte came behind it, and neither side wanted to close.
 
-use crate::body::{BodyError, ClientBody};
+use crate::body::BodyError;
 use crate::incoming::{Framing, Head, read_head};
 use crate::outgoing::{Outgoing, OutgoingError};
 use crate::patience::Patience;
 use crate::upstream::Wire;
 use bytes::{Bytes, BytesMut};
-use http::Request;
+use http::Method;
 use hyper::body::Frame;
-use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,6 +28,8 @@ pub(crate) struct Link {
     wire: Wire,
     /// Read and not yet used.
     input: BytesMut,
+    /// Of the last request: what its answer looks like depends on it.
+    method: Method,
     outgoing: Option<Outgoing>,
     framing: Framing,
     /// Neither side wants to close it.
@@ -42,7 +43,7 @@ pub(crate) struct Link {
 
 /// What became of a request.
 pub(crate) enum Sent {
-    Answered(Box<Head>),
+    Answered(Head),
     /// The client's body broke.
     ClientBroke(BodyError),
     /// The upstream broke off, or does not speak HTTP/1.
@@ -72,6 +73,7 @@ impl Link {
         Link {
             wire,
             input: BytesMut::new(),
+            method: Method::GET,
             outgoing: None,
             framing: Framing::Done,
             keeps_alive: true,
@@ -81,24 +83,25 @@ impl Link {
         }
     }
 
-    /// Sends a request and waits for the head of its answer, as long as there is patience.
-    pub(crate) async fn send(&mut self, request: Request<ClientBody>, patience: &mut Patience) -> Sent {
-        let method = request.method().clone();
+    /// The next request. It is sent by [`Link::poll_answer`].
+    pub(crate) fn begin(&mut self, request: Outgoing) {
         self.keeps_alive = false;
-        self.outgoing = Some(Outgoing::new(request));
-        poll_fn(|cx| {
-            if let Err(error) = self.poll_outgoing(cx) {
-                return Poll::Ready(Sent::ClientBroke(error));
-            }
-            match self.poll_head(cx, &method) {
-                Poll::Ready(Ok(head)) => Poll::Ready(Sent::Answered(Box::new(head))),
-                Poll::Ready(Err(error)) => Poll::Ready(Sent::UpstreamBroke(error)),
-                // While the client's body is slow, its own patience counts.
-                Poll::Pending if self.outgoing.is_some() => Poll::Pending,
-                Poll::Pending => patience.poll_silence(cx).map(|()| Sent::Silence),
-            }
-        })
-        .await
+        self.method = request.method.clone();
+        self.outgoing = Some(request);
+    }
+
+    /// Sends the request and waits for the head of its answer, as long as there is patience.
+    pub(crate) fn poll_answer(&mut self, cx: &mut Context<'_>, patience: &mut Patience) -> Poll<Sent> {
+        if let Err(error) = self.poll_outgoing(cx) {
+            return Poll::Ready(Sent::ClientBroke(error));
+        }
+        match self.poll_head(cx) {
+            Poll::Ready(Ok(head)) => Poll::Ready(Sent::Answered(head)),
+            Poll::Ready(Err(error)) => Poll::Ready(Sent::UpstreamBroke(error)),
+            // While the client's body is slow, its own patience counts.
+            Poll::Pending if self.outgoing.is_some() => Poll::Pending,
+            Poll::Pending => patience.poll_silence(cx).map(|()| Sent::Silence),
+        }
     }
 
     /// The next piece of the answer's body; `None`: its end.
@@ -165,9 +168,9 @@ impl Link {
         }
     }
 
-    fn poll_head(&mut self, cx: &mut Context<'_>, method: &http::Method) -> Poll<io::Result<Head>> {
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Head>> {
         loop {
-            if let Some(head) = read_head(&mut self.input, method)? {
+            if let Some(head) = read_head(&mut self.input, &self.method)? {
                 self.framing = head.framing;
                 self.keeps_alive = head.keeps_alive;
                 return Poll::Ready(Ok(head));

@@ -3,11 +3,10 @@
 //! Waiting that was asked for is told apart from what the proxy itself takes: the *wait* ends when a slot
 //! could be had, the *overhead* is from there (or from the arrival, if that was later) to forwarding.
 
-use crate::body::Reply;
 use crate::histogram::{Histogram, Reading};
 use crate::queue::Census;
 use crate::reply::LIMITER;
-use http::Response;
+use http::StatusCode;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tidegate::Micros;
@@ -16,7 +15,6 @@ use tidegate::Micros;
 pub(crate) struct Metrics {
     wait: Histogram,
     overhead: Histogram,
-    forwarded: AtomicU64,
     by_class: [AtomicU64; 6],
     denied: AtomicU64,
     line_full: AtomicU64,
@@ -32,23 +30,14 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// A request goes to the upstream.
     pub(crate) fn note_start(&self, arrived: Micros, possible: Micros, now: Micros) {
-        self.forwarded.fetch_add(1, Relaxed);
         self.wait.note(possible.saturating_sub(arrived));
         self.overhead.note(now.saturating_sub(arrived.max(possible)));
     }
 
-    pub(crate) fn note_forwarded(&self, response: Response<Reply>) -> Response<Reply> {
-        self.note_status(response)
-    }
-
-    pub(crate) fn note_refused(&self, response: Response<Reply>) -> Response<Reply> {
-        self.note_status(response)
-    }
-
-    fn note_status(&self, response: Response<Reply>) -> Response<Reply> {
-        let class = usize::from(response.status().as_u16() / 100);
+    /// A request is answered, by the upstream or by us.
+    pub(crate) fn note_answer(&self, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100);
         self.by_class[class.min(5)].fetch_add(1, Relaxed);
-        response
     }
 
     pub(crate) fn note_denied(&self) {
@@ -74,7 +63,7 @@ impl Metrics {
     fn counters(&self) -> [(&'static str, &'static str, u64); 6] {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         [
-            ("forwarded", "Requests forwarded to the upstream.", read(&self.forwarded)),
+            ("forwarded", "Requests forwarded to the upstream.", self.wait.read().count()),
             ("denied", "Requests answered 429, by the limit or after max_wait.", read(&self.denied)),
             ("line_full", "Requests answered 503 because as many waited as may.", read(&self.line_full)),
             ("left", "Requests whose client had left when a slot came.", read(&self.left)),

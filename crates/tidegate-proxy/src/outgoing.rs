@@ -3,10 +3,11 @@
 //! Framing is ours: a body with a length keeps its length and is held to it; any other goes in chunks.
 
 use crate::body::{BodyError, ClientBody};
+use crate::fields::push_field;
+use crate::target::Target;
 use crate::upstream::Wire;
 use bytes::{Buf as _, Bytes};
-use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Method};
 use hyper::body::{Body as _, Frame};
 use std::io::{IoSlice, Write as _};
 use std::pin::Pin;
@@ -21,6 +22,7 @@ pub(crate) enum OutgoingError {
 }
 
 pub(crate) struct Outgoing {
+    pub(crate) method: Method,
     /// Written first: the request's head, a chunk's, or the end.
     head: Vec<u8>,
     written: usize,
@@ -42,16 +44,19 @@ enum Framing {
 const HEAD_SIZE: usize = 512;
 
 impl Outgoing {
-    pub(crate) fn new(request: Request<ClientBody>) -> Outgoing {
-        let (parts, body) = request.into_parts();
+    /// `push_fields` writes the fields of the head, and tells the length that they name.
+    pub(crate) fn new(
+        method: Method,
+        target: &Target<'_>,
+        push_fields: impl FnOnce(&mut Vec<u8>) -> Option<u64>,
+        body: ClientBody,
+    ) -> Outgoing {
         let mut head = Vec::with_capacity(HEAD_SIZE);
-        head.extend_from_slice(parts.method.as_str().as_bytes());
+        head.extend_from_slice(method.as_str().as_bytes());
         head.push(b' ');
-        head.extend_from_slice(parts.uri.path_and_query().map_or("*", |path| path.as_str()).as_bytes());
+        target.push_line(&mut head);
         head.extend_from_slice(b" HTTP/1.1\r\n");
-        push_fields(&mut head, &parts.headers);
-        let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        let framing = match length {
+        let framing = match push_fields(&mut head) {
             Some(length) => Framing::Length(length),
             None if body.is_end_stream() => Framing::Length(0),
             None => {
@@ -61,7 +66,12 @@ impl Outgoing {
         };
         head.extend_from_slice(b"\r\n");
         let body = (framing != Framing::Length(0)).then_some(body);
-        Outgoing { head, written: 0, data: Bytes::new(), tail: b"", body, framing }
+        Outgoing { method, head, written: 0, data: Bytes::new(), tail: b"", body, framing }
+    }
+
+    /// Is there a body that was not read to its end?
+    pub(crate) fn has_body(&self) -> bool {
+        self.body.is_some()
     }
 
     /// Ready: all of it was written, or could not be.
@@ -145,19 +155,10 @@ impl Outgoing {
             Framing::Length(_) => Err(OutgoingError::Client(BodyError::Client(None))),
             Framing::Chunks => {
                 self.head.extend_from_slice(b"0\r\n");
-                push_fields(&mut self.head, &trailers.unwrap_or_default());
+                trailers.iter().flatten().for_each(|(name, value)| push_field(&mut self.head, name, value));
                 self.head.extend_from_slice(b"\r\n");
                 Ok(())
             }
         }
-    }
-}
-
-fn push_fields(head: &mut Vec<u8>, fields: &HeaderMap) {
-    for (name, value) in fields {
-        head.extend_from_slice(name.as_str().as_bytes());
-        head.extend_from_slice(b": ");
-        head.extend_from_slice(value.as_bytes());
-        head.extend_from_slice(b"\r\n");
     }
 }

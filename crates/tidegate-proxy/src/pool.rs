@@ -7,8 +7,7 @@
 
 use crate::link::Link;
 use crate::patience::Alarms;
-use crate::settings::Policy;
-use crate::upstream::Upstream;
+use crate::site::Rules;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,10 +30,8 @@ struct Idle {
 /// All pools, and how many links there are.
 #[derive(Default)]
 pub(crate) struct Pools {
-    pub(crate) all: Vec<Arc<Pool>>,
+    pub(crate) all: Vec<Pool>,
     pub(crate) open: Arc<AtomicUsize>,
-    /// Counted up when the upstream changes: links to the one before are not used again.
-    pub(crate) generation: AtomicU64,
 }
 
 /// How long a connection may be idle, in ticks. Node closes idle ones after 5 s; a request that is sent at
@@ -85,30 +82,23 @@ impl Pool {
 
 impl Pools {
     pub(crate) fn new(workers: usize) -> Pools {
-        Pools { all: (0..workers).map(|_| Arc::default()).collect(), ..Pools::default() }
+        Pools { all: (0..workers).map(|_| Pool::default()).collect(), ..Pools::default() }
     }
 
     /// A new connection, after an idle one made place if there were too many.
     ///
     /// # Errors
     /// When the upstream cannot be reached in time.
-    pub(crate) async fn connect(&self, policy: &Policy) -> io::Result<Box<Link>> {
+    pub(crate) async fn connect(&self, rules: &Rules) -> io::Result<Box<Link>> {
+        let policy = &rules.policy;
         if self.open.load(Relaxed) >= policy.max_upstream as usize {
             drop(self.all.iter().find_map(|pool| pool.idle().pop()));
         }
-        let generation = self.generation.load(Relaxed);
         let connecting = async {
             let wire = policy.upstream.connect().await?;
-            io::Result::Ok(Link::new(wire, generation, &self.open))
+            io::Result::Ok(Link::new(wire, rules.generation, &self.open))
         };
         let link = timeout(policy.connect_timeout, connecting).await??;
         Ok(Box::new(link))
-    }
-
-    /// Lets no connection to `old` be used again, if `new` is another.
-    pub(crate) fn follow(&self, old: &Upstream, new: &Upstream) {
-        if !old.is(new) {
-            self.generation.fetch_add(1, Relaxed);
-        }
     }
 }

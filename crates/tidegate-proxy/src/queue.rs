@@ -33,10 +33,11 @@ impl Queue {
         Queue { turnstile: Mutex::new(Turnstile::new(bounds)), clock, timer: Mutex::new(None) }
     }
 
-    /// A slot at once, or why not. Never inlined, so that a profile can tell what limiting costs.
+    /// A slot at once, or why not, for whom came at `arrived`, a moment ago. Never inlined, so that a profile
+    /// can tell what limiting costs.
     #[inline(never)]
-    pub(crate) fn pass(self: &Arc<Self>, key: KeyHash) -> Result<Slot, Closed> {
-        let permit = self.with(|turnstile, now| turnstile.pass(key, now))?;
+    pub(crate) fn pass(self: &Arc<Self>, key: KeyHash, arrived: Micros) -> Result<Slot, Closed> {
+        let permit = self.at(arrived, |turnstile, now| turnstile.pass(key, now))?;
         Ok(Slot { queue: Arc::clone(self), permit: Some(permit), waited: false })
     }
 
@@ -62,7 +63,6 @@ impl Queue {
         self.turn()
     }
 
-    pub(crate) fn set_bounds(&self, bounds: Bounds) {
     /// Forgets idle keys, if there are any among those that it looks at.
     pub(crate) fn tend(&self) {
         self.with(Turnstile::tend);
@@ -73,6 +73,7 @@ impl Queue {
         lock(&self.turnstile).tends()
     }
 
+    pub(crate) fn set_bounds(&self, bounds: Bounds) {
         self.with(|turnstile, now| turnstile.set_bounds(bounds, now));
         self.wake_timer();
     }
@@ -96,11 +97,16 @@ impl Queue {
         Census { waiting: turnstile.waiting(), in_flight: turnstile.in_flight(), keys: turnstile.keys() }
     }
 
-    /// Does one thing under the lock, at a time read there, and wakes whom it called.
+    /// Does one thing under the lock, now, and wakes whom it called.
     fn with<T>(&self, act: impl FnOnce(&mut Turnstile<Waker>, Micros) -> T) -> T {
+        self.at(self.clock.now(), act)
+    }
+
+    /// The same, at a time that was read before. Another thread may have been told a later one: that stands.
+    fn at<T>(&self, now: Micros, act: impl FnOnce(&mut Turnstile<Waker>, Micros) -> T) -> T {
         let (outcome, called) = {
             let mut turnstile = lock(&self.turnstile);
-            let outcome = act(&mut turnstile, self.clock.now());
+            let outcome = act(&mut turnstile, now);
             (outcome, turnstile.called())
         };
         if !called.is_empty() {
@@ -161,9 +167,14 @@ impl Slot {
 impl Drop for Slot {
     #[inline(never)]
     fn drop(&mut self) {
-        if let Some(permit) = self.permit.take() {
-            self.queue.with(|turnstile, now| turnstile.finish(permit, now));
+        let Some(permit) = self.permit.take() else { return };
+        let mut turnstile = lock(&self.queue.turnstile);
+        if turnstile.is_quiet() {
+            // Almost always: nobody wants to know when it ended, and reading the clock is most of what it costs.
+            return turnstile.finish(permit, Micros::ZERO);
         }
+        drop(turnstile);
+        self.queue.with(|turnstile, now| turnstile.finish(permit, now));
     }
 }
 

@@ -34,6 +34,17 @@ pub(crate) struct Site {
 pub(crate) struct Rules {
     pub(crate) policy: Policy,
     pub(crate) denials: Denials,
+    /// The policy's `upstream_timeout`.
+    pub(crate) upstream_ticks: u64,
+    /// Counted up when the upstream changes: links to the one before are not used again.
+    pub(crate) generation: u64,
+}
+
+impl Rules {
+    fn new(policy: Policy, generation: u64) -> Rules {
+        let (denials, upstream_ticks) = (Denials::new(policy.limit), ticks(policy.upstream_timeout));
+        Rules { policy, denials, upstream_ticks, generation }
+    }
 }
 
 /// The settings' time limits in ticks.
@@ -45,7 +56,7 @@ pub(crate) struct TickLimits {
 }
 
 /// A time limit in ticks, rounded up.
-pub(crate) fn ticks(limit: Duration) -> u64 {
+fn ticks(limit: Duration) -> u64 {
     u64::try_from(limit.as_millis().div_ceil(TICK.as_millis())).unwrap_or(u64::MAX >> 1)
 }
 
@@ -70,7 +81,7 @@ impl Site {
             stopping: AtomicBool::new(false),
             stop: Notify::new(),
             settings,
-            rules: ArcSwap::from_pointee(Rules { denials: Denials::new(policy.limit), policy }),
+            rules: ArcSwap::from_pointee(Rules::new(policy, 0)),
         };
         if let Some(sharing) = &site.settings.sharing {
             site.queue.set_parts(sharing::at_first(sharing));
@@ -78,17 +89,21 @@ impl Site {
         site
     }
 
-    /// Puts another policy in force. Requests under way end by the one that they began with.
+    /// Puts another policy in force. What was sent to the upstream ends by the one that it began with; who waits
+    /// goes on by the new one.
     pub(crate) fn reload(&self, policy: Policy) {
-        self.pools.follow(&self.rules.load().policy.upstream, &policy.upstream);
+        let old = self.rules.load_full();
+        let generation = old.generation + u64::from(!old.policy.upstream.is(&policy.upstream));
+        let (bounds, period) = (policy.bounds(), policy.limit.period());
+        // First of all: whom other bounds let through goes where the new policy says.
+        self.rules.store(Arc::new(Rules::new(policy, generation)));
         if let Some(sharing) = &self.settings.sharing
-            && self.rules.load().policy.limit.period() != policy.limit.period()
+            && old.policy.limit.period() != period
         {
             // What was promised is of windows of another length.
             self.queue.set_parts(sharing::at_first(sharing));
         }
-        self.queue.set_bounds(policy.bounds());
-        self.rules.store(Arc::new(Rules { denials: Denials::new(policy.limit), policy }));
+        self.queue.set_bounds(bounds);
     }
 
     /// Tells everybody to stop.

@@ -141,9 +141,10 @@ impl Strict {
     /// The request line up to its end, of which the last bytes are kept.
     fn skip_request_line(&mut self, bytes: &[u8]) -> usize {
         let plain = bytes.iter().position(|byte| *byte < b' ').unwrap_or(bytes.len());
-        for byte in &bytes[plain.saturating_sub(self.head.version.len())..plain] {
-            self.head.request_line(*byte);
-        }
+        let last = &bytes[plain.saturating_sub(self.head.version.len())..plain];
+        self.head.version.rotate_left(last.len());
+        let before = self.head.version.len() - last.len();
+        self.head.version[before..].copy_from_slice(last);
         self.line_goes_on(bytes.get(plain), State::RequestLineCr, plain)
     }
 

@@ -41,7 +41,7 @@ impl fmt::Display for TargetError {
 /// A target in its normal form.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Target<'a> {
-    /// The path in its normal form, or `*`.
+    /// The path in its normal form, or `*`. Borrowed: it came so, and has no escapes.
     pub(crate) path: Cow<'a, str>,
     pub(crate) query: Option<&'a str>,
     /// The authority that the target itself names: it goes before the Host field.
@@ -49,11 +49,13 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// What the request line says: path and query.
-    pub(crate) fn line(&self) -> Cow<'_, str> {
-        match self.query {
-            Some(query) => Cow::Owned(format!("{}?{query}", self.path)),
-            None => Cow::Borrowed(&self.path),
+    /// Writes what the request line says: path and query. A path in its normal form and a query that was
+    /// read as one have no character that could end them.
+    pub(crate) fn push_line(&self, line: &mut Vec<u8>) {
+        line.extend_from_slice(self.path.as_bytes());
+        if let Some(query) = self.query {
+            line.push(b'?');
+            line.extend_from_slice(query.as_bytes());
         }
     }
 }
@@ -118,7 +120,7 @@ fn is_normal(path: &[u8]) -> bool {
     for byte in path {
         // A dot after a slash may be a dot segment.
         let suspect = last == b'/' && matches!(byte, b'/' | b'.');
-        if suspect || !is_plain(*byte) && *byte != b'/' {
+        if suspect || !PLAIN_OR_SLASH.has(*byte) {
             return false;
         }
         last = *byte;
@@ -127,13 +129,33 @@ fn is_normal(path: &[u8]) -> bool {
 }
 
 /// Characters that may stand in a segment as they are (RFC 3986, pchar).
-const fn is_plain(byte: u8) -> bool {
-    is_unreserved(byte)
-        || matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@')
-}
+static PLAIN: Characters = Characters::unreserved_and(b"!$&'()*+,;=:@");
+static PLAIN_OR_SLASH: Characters = Characters::unreserved_and(b"!$&'()*+,;=:@/");
+static UNRESERVED: Characters = Characters::unreserved_and(b"");
 
-const fn is_unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+/// A set of ASCII characters. Every byte of a path is looked up, so it is a table.
+pub(crate) struct Characters([bool; 256]);
+
+impl Characters {
+    /// Letters, digits, `-._~` and these.
+    pub(crate) const fn unreserved_and(others: &[u8]) -> Characters {
+        let mut table = [false; 256];
+        let mut byte = 0_u8;
+        while byte < 128 {
+            table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+            byte += 1;
+        }
+        let mut at = 0;
+        while at < others.len() {
+            table[others[at] as usize] = true;
+            at += 1;
+        }
+        Characters(table)
+    }
+
+    pub(crate) fn has(&self, byte: u8) -> bool {
+        self.0[usize::from(byte)]
+    }
 }
 
 fn push_segment(out: &mut Vec<u8>, segment: &[u8]) -> Result<(), TargetError> {
@@ -148,12 +170,12 @@ fn push_segment(out: &mut Vec<u8>, segment: &[u8]) -> Result<(), TargetError> {
                 match decoded {
                     b'/' | b'\\' => return Err(TargetError::HiddenSlash),
                     0..b' ' | 0x7f => return Err(TargetError::Control),
-                    decoded if is_unreserved(decoded) => out.push(decoded),
+                    decoded if UNRESERVED.has(decoded) => out.push(decoded),
                     decoded => push_escape(out, decoded),
                 }
             }
             b'\\' => return Err(TargetError::HiddenSlash),
-            byte if is_plain(byte) => out.push(byte),
+            byte if PLAIN.has(byte) => out.push(byte),
             // Not allowed as it is; some clients send it all the same.
             byte => push_escape(out, byte),
         }
@@ -231,7 +253,8 @@ mod tests {
     fn targets_of_every_form() {
         let read = |method: Method, target: &str| {
             let uri: Uri = target.parse().unwrap();
-            read(&method, &uri).map(|target| target.line().into_owned())
+            let mut line = Vec::new();
+            read(&method, &uri).map(|target| target.push_line(&mut line)).map(|()| String::from_utf8(line).unwrap())
         };
         assert_eq!(read(Method::GET, "/a//b?c=//d%2f"), Ok("/a/b?c=//d%2f".to_owned()));
         assert_eq!(read(Method::GET, "http://h/a?"), Ok("/a?".to_owned()));

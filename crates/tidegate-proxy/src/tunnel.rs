@@ -3,7 +3,6 @@
 //! The slot is held as long as the tunnel: a WebSocket is one request under way.
 
 use crate::body::Held;
-use crate::site::Site;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use std::sync::Arc;
@@ -11,7 +10,8 @@ use tokio::io::{AsyncWriteExt as _, copy_bidirectional};
 use tokio::time::sleep;
 
 /// Starts the tunnel; it opens when the client has its 101.
-pub(crate) fn open(site: Arc<Site>, on_upgrade: OnUpgrade, held: Held) {
+pub(crate) fn open(on_upgrade: OnUpgrade, held: Held) {
+    let site = Arc::clone(&held.client.site);
     tokio::spawn(async move {
         let grace = async {
             site.stopped().await;
@@ -26,7 +26,7 @@ pub(crate) fn open(site: Arc<Site>, on_upgrade: OnUpgrade, held: Held) {
 }
 
 async fn run(on_upgrade: OnUpgrade, held: Held) -> std::io::Result<()> {
-    let Held { link, slot, busy, .. } = held;
+    let Held { link, slot, client: busy } = held;
     let (mut wire, read_too_far) = link.into_wire();
     let mut client = TokioIo::new(on_upgrade.await.map_err(std::io::Error::other)?);
     if !read_too_far.is_empty() {

@@ -9,7 +9,6 @@ use crate::site::{Site, TICK};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::convert::Infallible;
 use std::net::{IpAddr, TcpStream as StdStream};
 use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
@@ -84,7 +83,7 @@ impl Worker {
         });
         self.site.pools.all[self.number].alarms.tick();
         if round.is_multiple_of(2) {
-            self.site.pools.all[self.number].sweep(self.site.pools.generation.load(Relaxed));
+            self.site.pools.all[self.number].sweep(self.site.rules.load().generation);
         }
     }
 
@@ -151,10 +150,7 @@ macro_rules! drive {
 
 async fn serve_http1(client: Arc<Client>) {
     let served = Arc::clone(&client);
-    let service = service_fn(move |request| {
-        let exchange = exchange(Arc::clone(&served), request);
-        async move { Ok::<_, Infallible>(exchange.await) }
-    });
+    let service = service_fn(move |request| exchange(Arc::clone(&served), request));
     let mut http = http1::Builder::new();
     // The sweep's limits stand in for hyper's timer.
     http.header_read_timeout(None).max_buf_size(BUFFER_MAX).max_header_size(HEAD_MAX as usize);
@@ -165,10 +161,7 @@ async fn serve_http1(client: Arc<Client>) {
 async fn serve_http2(client: Arc<Client>) {
     client.switch_protocol();
     let served = Arc::clone(&client);
-    let service = service_fn(move |request| {
-        let exchange = exchange(Arc::clone(&served), request);
-        async move { Ok::<_, Infallible>(exchange.await) }
-    });
+    let service = service_fn(move |request| exchange(Arc::clone(&served), request));
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.max_concurrent_streams(STREAMS_MAX)
         .initial_stream_window_size(STREAM_WINDOW)

@@ -42,8 +42,8 @@ fn p1_p2_no_wakeup_is_lost_and_no_permit_leaks() {
             let queue = Arc::new(Queue::new(bounds(2, 1, 2), std::sync::Arc::clone(&clock)));
             let threads: Vec<_> = (0..4_u64)
                 .map(|who| {
-                    let queue = Arc::clone(&queue);
-                    shuttle::thread::spawn(move || shuttle::future::block_on(visit(queue, who)))
+                    let (queue, clock) = (Arc::clone(&queue), Arc::clone(&clock));
+                    shuttle::thread::spawn(move || shuttle::future::block_on(visit(queue, &clock, who)))
                 })
                 .collect();
             let turning = {
@@ -73,9 +73,9 @@ fn p1_p2_no_wakeup_is_lost_and_no_permit_leaks() {
 }
 
 /// Waits twice; every other visitor leaves at his first wait.
-async fn visit(queue: Arc<Queue>, who: u64) {
+async fn visit(queue: Arc<Queue>, clock: &Clock, who: u64) {
     let key = KeyHash::new(who % 2, 7);
-    match queue.pass(key) {
+    match queue.pass(key, clock.now()) {
         Ok(slot) if who == 3 => slot.give_back(),
         Ok(slot) => {
             shuttle::thread::yield_now();
@@ -114,7 +114,7 @@ fn p1_p2_futures_dropped_at_random_points() {
                 match random.below(8) {
                     0..3 => {
                         let key = KeyHash::new(random.below(4), 7);
-                        match queue.pass(key) {
+                        match queue.pass(key, clock.now()) {
                             Ok(slot) => slots.push(slot),
                             Err(_) => waiting.extend(queue.wait(key, 1)),
                         }
