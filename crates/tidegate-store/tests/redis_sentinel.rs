@@ -8,70 +8,15 @@ mod load;
 mod servers;
 
 use load::{BACK_TIME_MAX, Load, setting};
-use servers::{MASTER, Server};
-use std::time::{Duration, Instant};
+use servers::MASTER;
+use servers::sentinel::{Watched, master_by};
+use std::time::Instant;
 use tidegate_store::redis::{Redis, Url};
-
-/// A master, two replicas, three sentinels.
-struct Watched {
-    servers: Vec<Server>,
-    sentinels: Vec<Server>,
-}
-
-impl Watched {
-    fn start() -> Watched {
-        let arguments = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "local"];
-        let master = Server::redis(&arguments);
-        let port = master.port.to_string();
-        let arguments = [&["--replicaof", "127.0.0.1", &port], &arguments[..]].concat();
-        let replicas = [Server::redis(&arguments), Server::redis(&arguments)];
-        let sentinels = (0..3).map(|_| Server::sentinel(master.port)).collect();
-        let watched = Watched { servers: [master].into_iter().chain(replicas).collect(), sentinels };
-        watched.wait_until("sentinels know each other and the replicas", || watched.is_settled());
-        watched
-    }
-
-    fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
-        let since = Instant::now();
-        while !is_so() {
-            assert!(since.elapsed() < Duration::from_secs(40), "{what}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// All sentinels see one another, two replicas and the same healthy master, whose replicas are in step.
-    fn is_settled(&self) -> bool {
-        let fields = ["num-slaves\r\n$1\r\n2", "num-other-sentinels\r\n$1\r\n2", "flags\r\n$6\r\nmaster\r\n"];
-        let knows = |sentinel: &Server| {
-            let told = sentinel.command(&["SENTINEL", "MASTER", MASTER]);
-            fields.iter().all(|field| told.contains(field))
-        };
-        self.sentinels.iter().all(knows)
-            && self.sentinels.iter().all(|sentinel| master_by(sentinel) == self.master().port)
-            && self.master().command(&["INFO", "replication"]).matches("state=online").count() == 2
-    }
-
-    fn master(&self) -> &Server {
-        let port = master_by(&self.sentinels[0]);
-        self.servers.iter().find(|server| server.port == port).unwrap()
-    }
-
-    fn url(&self) -> Url {
-        let addresses: Vec<String> =
-            self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
-        format!("redis-sentinel://{}/{MASTER}", addresses.join(",")).parse().unwrap()
-    }
-}
-
-fn master_by(sentinel: &Server) -> u16 {
-    let told = sentinel.command(&["SENTINEL", "get-master-addr-by-name", MASTER]);
-    told.lines().nth(4).unwrap().parse().unwrap()
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a6_failovers_admit_at_most_one_more_limit_each_and_service_is_back_within_two_seconds() {
     let watched = Watched::start();
-    let load = Load::start(watched.url(), 2, 16).await;
+    let load = Load::start(watched.url().parse().unwrap(), 2, 16).await;
     let failovers = setting("TIDEGATE_FAILOVERS").unwrap_or(1);
     for round in 0..failovers {
         let round_name = format!("failover {round}");
@@ -98,7 +43,7 @@ async fn a6_failovers_admit_at_most_one_more_limit_each_and_service_is_back_with
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_dead_sentinel_is_no_obstacle_and_unknown_masters_are_named() {
     let mut watched = Watched::start();
-    let url = watched.url();
+    let url: Url = watched.url().parse().unwrap();
     drop(watched.sentinels.remove(0));
     assert_eq!(Redis::open(url.clone()).await.down(), None);
 
@@ -115,7 +60,11 @@ async fn passwords_of_master_and_sentinels_are_used_and_never_shown() {
     }
     watched.servers[0].command(&["CONFIG", "SET", "requirepass", "hush-master"]);
     let some = |password: &str| Some(password.to_owned());
-    let url = |sentinel, master| Url { sentinel: (None, some(sentinel)), password: some(master), ..watched.url() };
+    let url = |sentinel, master| Url {
+        sentinel: (None, some(sentinel)),
+        password: some(master),
+        ..watched.url().parse().unwrap()
+    };
     assert_eq!(Redis::open(url("hush-sentinel", "hush-master")).await.down(), None);
     for wrong in [url("hush-sentinel", "hush-wrong"), url("hush-wrong", "hush-master")] {
         let error = Redis::open(wrong).await.down().unwrap().to_string();

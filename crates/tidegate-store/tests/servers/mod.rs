@@ -6,6 +6,7 @@
 
 pub mod cluster;
 pub mod etcd;
+pub mod sentinel;
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
