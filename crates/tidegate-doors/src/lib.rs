@@ -3,5 +3,6 @@
 //! Sockets and tasks live here. No door decides anything, and none knows how the engine counts.
 
 pub mod http;
+mod pace;
 mod stomp;
 pub mod udp;

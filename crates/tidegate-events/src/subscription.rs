@@ -15,6 +15,7 @@ pub struct Subscription {
     log: Arc<Log>,
     growth: watch::Receiver<u64>,
     after: u64,
+    place: u64,
     /// To be told first.
     snapshot: Option<Snapshot>,
 }
@@ -45,8 +46,8 @@ impl fmt::Display for Cut {
 impl Subscription {
     pub(crate) fn after(log: Arc<Log>, clock: u64) -> Subscription {
         let growth = log.growth();
-        log.listeners.fetch_add(1, Relaxed);
-        Subscription { log, growth, after: clock, snapshot: None }
+        let place = log.listeners.fetch_add(1, Relaxed);
+        Subscription { log, growth, after: clock, place, snapshot: None }
     }
 
     pub(crate) fn with(log: Arc<Log>, snapshot: Snapshot) -> Subscription {
@@ -59,6 +60,12 @@ impl Subscription {
     #[must_use]
     pub fn clock(&self) -> u64 {
         self.after
+    }
+
+    /// How many listened when it came: a number that tells subscribers of a time apart.
+    #[must_use]
+    pub fn place(&self) -> u64 {
+        self.place
     }
 
     /// The next messages, at least one; waits for it. Nothing is lost when the future is dropped.

@@ -3,6 +3,7 @@
 //! The client reads at its own pace; one that is too slow is told so in an event `error`, and cut.
 
 use super::connections::{Connection, Phase};
+use crate::pace::Paced;
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame};
 use std::convert::Infallible;
@@ -10,13 +11,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tidegate_events::{Cut, Message, Subscription};
+use tidegate_events::{Cut, Message};
 use tokio::time::timeout;
 
 /// A comment goes out after so long without a message, so that both sides see a dead connection.
 const QUIET_MAX: Duration = Duration::from_secs(15);
 
-type Next = Pin<Box<dyn Future<Output = (Subscription, Heard)> + Send + Sync>>;
+type Next = Pin<Box<dyn Future<Output = (Paced, Heard)> + Send + Sync>>;
 
 /// The body of a feed.
 pub(crate) struct Feed {
@@ -33,13 +34,13 @@ enum Heard {
 }
 
 impl Feed {
-    pub(crate) fn new(connection: Arc<Connection>, subscription: Subscription) -> Feed {
+    pub(crate) fn new(connection: Arc<Connection>, subscription: Paced) -> Feed {
         let next = hear(Arc::clone(&connection), subscription);
         Feed { connection, next: Some(next) }
     }
 }
 
-fn hear(connection: Arc<Connection>, mut subscription: Subscription) -> Next {
+fn hear(connection: Arc<Connection>, mut subscription: Paced) -> Next {
     Box::pin(async move {
         let mut closing = connection.door.closing.subscribe();
         let heard = tokio::select! {

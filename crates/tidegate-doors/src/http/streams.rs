@@ -8,6 +8,7 @@ use super::percent::{Plus, decode};
 use super::problem::Problem;
 use super::query;
 use super::reply::{Reply, created_reply, feed_reply, json_reply, shared_json_reply, switching_reply};
+use crate::pace::Paced;
 use crate::stomp::{handshake, time};
 use http::HeaderMap;
 use hyper::upgrade::OnUpgrade;
@@ -94,7 +95,8 @@ pub(crate) async fn feed(
     if let Some(value) = asked {
         from = Some(clock_value("from_clock", &value)?);
     }
-    Ok(feed_reply(Feed::new(Arc::clone(connection), stream.subscribe(from).await)))
+    let subscription = Paced::subscribe(stream, from).await;
+    Ok(feed_reply(Feed::new(Arc::clone(connection), subscription)))
 }
 
 pub(crate) fn time_sync(door: &Door) -> Reply {

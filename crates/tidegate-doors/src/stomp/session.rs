@@ -4,20 +4,18 @@
 //! why; nothing of it has been done then.
 
 use super::subscription::{Ended, Label, follow, follow_time};
-use super::writer::{self, Out};
+use super::writer::{Failed, STALL, Writer};
 use super::{House, words};
 use bytes::{Buf as _, BytesMut};
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_events::{Cut, Mode, Outcome, Stream, SubmitError};
 use tidegate_wire::stomp::{self, Command, Frame};
 use tidegate_wire::websocket::{self, Assembly, Opcode, Violation};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
-use tokio::sync::mpsc;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, WriteHalf};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 /// Most subscriptions of a client.
 const SUBSCRIPTIONS_MAX: usize = 100;
@@ -29,31 +27,24 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 const BEAT_MS: u64 = 1_000;
 
 /// Serves a client on a WebSocket that is open.
-pub(crate) async fn serve(io: impl AsyncRead + AsyncWrite + Send, house: House) {
+pub(crate) async fn serve<IO: AsyncRead + AsyncWrite + Send + 'static>(io: IO, house: House) {
     let (reader, writer) = tokio::io::split(io);
-    let (out, queue) = mpsc::channel(writer::QUEUE);
-    let mut writing = pin!(writer::run(writer, queue));
-    let mut session = Session::new(house, out);
-    let end = tokio::select! {
-        () = &mut writing => return,
-        end = session.run(reader) => end,
-    };
+    let mut session = Session::new(house, Arc::new(Writer::new(writer)));
+    let end = session.run(reader).await;
     let Session { out, tasks, .. } = session;
     drop(tasks);
-    let say = async {
-        // Whoever is gone hears nothing.
-        let _ = out.send(Out::Last(end.words())).await;
-        drop(out);
-    };
-    let _ = timeout(writer::LAST_WORDS, async { tokio::join!(say, writing) }).await;
+    // Whoever is gone hears nothing.
+    out.end(end.words()).await;
 }
 
-struct Session {
+struct Session<IO> {
     house: House,
-    out: mpsc::Sender<Out>,
+    out: Arc<Writer<WriteHalf<IO>>>,
     tasks: JoinSet<Ended>,
     subscriptions: HashMap<String, AbortHandle>,
     state: State,
+    /// How often something must be said, and when that is to be looked at.
+    beat: Option<(Duration, Instant)>,
     assembly: Assembly,
 }
 
@@ -94,14 +85,28 @@ fn refuse<T>(message: &'static str, detail: impl Into<String>) -> Result<T, End>
     Err(End::Refused { message, detail: detail.into(), receipt: None })
 }
 
-impl Session {
-    fn new(house: House, out: mpsc::Sender<Out>) -> Session {
+impl From<Failed> for End {
+    fn from(failed: Failed) -> End {
+        let detail = || {
+            let seconds = STALL.as_secs();
+            format!("nothing was read for {seconds} s; read faster, and subscribe again with from-clock")
+        };
+        match failed {
+            Failed::Stalled => End::Refused { message: "too slow", detail: detail(), receipt: None },
+            Failed::Gone => End::Gone,
+        }
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
+    fn new(house: House, out: Arc<Writer<WriteHalf<IO>>>) -> Session<IO> {
         Session {
             house,
             out,
             tasks: JoinSet::new(),
             subscriptions: HashMap::new(),
             state: State::Awaited(Instant::now() + CONNECT_WITHIN),
+            beat: None,
             assembly: Assembly::default(),
         }
     }
@@ -112,6 +117,9 @@ impl Session {
         loop {
             if let Err(end) = self.take_all(&mut buffer).await {
                 return end;
+            }
+            if let Err(failed) = self.say_beat().await {
+                return failed.into();
             }
             let deadline = self.deadline();
             tokio::select! {
@@ -124,13 +132,25 @@ impl Session {
                     Ok(Ended::Cut(cut)) => {
                         return End::Refused { message: "too slow", detail: cut.to_string(), receipt: None };
                     }
-                    // Unsubscribed.
-                    Ok(Ended::Gone) | Err(_) => {}
+                    Ok(Ended::Failed(failed)) => return failed.into(),
+                    // An error: unsubscribed.
+                    Ok(Ended::Over) | Err(_) => {}
                 },
                 _ = closing.wait_for(|closing| *closing) => return End::Closing,
                 () = sleep_until(deadline) => return self.silent(),
+                () = until_beat(self.beat) => {}
             }
         }
+    }
+
+    /// A heart-beat, if it is time for one.
+    async fn say_beat(&mut self) -> Result<(), Failed> {
+        if let Some((every, next)) = &mut self.beat
+            && *next <= Instant::now()
+        {
+            *next = self.out.beat(*every).await?;
+        }
+        Ok(())
     }
 
     fn heard(&mut self) {
@@ -203,7 +223,7 @@ impl Session {
         match frame.command {
             Command::Send => status = self.send(frame).await?,
             Command::Subscribe => self.subscribe(frame)?,
-            Command::Unsubscribe => self.unsubscribe(frame)?,
+            Command::Unsubscribe => self.unsubscribe(frame).await?,
             // Acknowledgements are taken; resuming is by clock value.
             _ => {}
         }
@@ -234,7 +254,8 @@ impl Session {
             .await?;
         if let Some(every) = interval(wanted) {
             // A little earlier than agreed: the network takes its time, too.
-            self.queue(Out::Beat(every * 3 / 4)).await?;
+            let every = every * 3 / 4;
+            self.beat = Some((every, Instant::now() + every));
         }
         Ok(())
     }
@@ -297,12 +318,13 @@ impl Session {
         Ok(())
     }
 
-    fn unsubscribe(&mut self, frame: &Frame<'_>) -> Result<(), End> {
+    async fn unsubscribe(&mut self, frame: &Frame<'_>) -> Result<(), End> {
         let id = needed(frame, "id")?;
         match self.subscriptions.remove(id) {
             Some(handle) => {
                 handle.abort();
-                Ok(())
+                // It may have been writing: the rest of its frame goes out.
+                Ok(self.out.write([]).await?)
             }
             None => refuse("unknown subscription", format!("no subscription has the id {}", shown(id))),
         }
@@ -323,11 +345,14 @@ impl Session {
     }
 
     async fn say(&mut self, bytes: bytes::Bytes) -> Result<(), End> {
-        self.queue(Out::Parts(vec![bytes])).await
+        Ok(self.out.write([bytes]).await?)
     }
+}
 
-    async fn queue(&mut self, out: Out) -> Result<(), End> {
-        self.out.send(out).await.map_err(|_| End::Gone)
+async fn until_beat(beat: Option<(Duration, Instant)>) {
+    match beat {
+        Some((_, next)) => sleep_until(next).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,15 +1,17 @@
-//! One subscription: a topic's messages into MESSAGE frames.
+//! One subscription: a topic's messages into MESSAGE frames, and those to the socket.
 
-use super::writer::Out;
+use super::writer::{Failed, Writer};
+use crate::pace::Paced;
 use bytes::Bytes;
 use std::sync::Arc;
-use tidegate_events::{Cut, Message, Stream, Subscription};
+use tidegate_events::{Cut, Message, Stream};
 use tidegate_wire::stomp;
 use tidegate_wire::websocket::{self, Opcode};
-use tokio::sync::{broadcast, mpsc};
+use tokio::io::AsyncWrite;
+use tokio::sync::broadcast;
 
 /// A body of more bytes is not copied for each subscriber.
-const COPIED_MAX: usize = 16 << 10;
+const COPIED_MAX: usize = 4 << 10;
 
 /// What every frame of a subscription says.
 pub(super) struct Label {
@@ -22,18 +24,25 @@ pub(super) struct Label {
 /// Why a subscription ended.
 pub(super) enum Ended {
     Cut(Cut),
-    /// Nobody takes its frames any more.
-    Gone,
+    /// Its frames cannot be written.
+    Failed(Failed),
+    /// There is nothing more to tell.
+    Over,
 }
 
 /// Follows a stream.
-pub(super) async fn follow(stream: Arc<Stream>, from: Option<u64>, label: Label, out: mpsc::Sender<Out>) -> Ended {
-    let mut subscription: Subscription = stream.subscribe(from).await;
+pub(super) async fn follow<W: AsyncWrite + Unpin>(
+    stream: Arc<Stream>,
+    from: Option<u64>,
+    label: Label,
+    out: Arc<Writer<W>>,
+) -> Ended {
+    let mut subscription = Paced::subscribe(&stream, from).await;
     loop {
         match subscription.next().await {
             Ok(messages) => {
-                if out.send(Out::Parts(label.frames(&messages))).await.is_err() {
-                    return Ended::Gone;
+                if let Err(failed) = out.write(label.frames(&messages)).await {
+                    return Ended::Failed(failed);
                 }
             }
             Err(cut) => return Ended::Cut(cut),
@@ -42,7 +51,11 @@ pub(super) async fn follow(stream: Arc<Stream>, from: Option<u64>, label: Label,
 }
 
 /// Follows the time.
-pub(super) async fn follow_time(mut times: broadcast::Receiver<Bytes>, label: Label, out: mpsc::Sender<Out>) -> Ended {
+pub(super) async fn follow_time<W: AsyncWrite + Unpin>(
+    mut times: broadcast::Receiver<Bytes>,
+    label: Label,
+    out: Arc<Writer<W>>,
+) -> Ended {
     let mut count = 0_u64;
     loop {
         match times.recv().await {
@@ -52,12 +65,12 @@ pub(super) async fn follow_time(mut times: broadcast::Receiver<Bytes>, label: La
                 label.push_head(&mut frame, count, "text/plain", time.len());
                 frame.extend_from_slice(&time);
                 frame.push(0);
-                if out.send(Out::Parts(vec![frame.into()])).await.is_err() {
-                    return Ended::Gone;
+                if let Err(failed) = out.write([frame.into()]).await {
+                    return Ended::Failed(failed);
                 }
             }
             Err(broadcast::error::RecvError::Lagged(_)) => {}
-            Err(broadcast::error::RecvError::Closed) => return Ended::Gone,
+            Err(broadcast::error::RecvError::Closed) => return Ended::Over,
         }
     }
 }

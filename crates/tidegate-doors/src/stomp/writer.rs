@@ -1,109 +1,170 @@
-//! The writing half of a session: a bounded queue, heart-beats, and an eye on clients that do not read.
+//! The writing half of a session: whoever has something to say writes it, one after another.
+//!
+//! There is no queue and no task between a subscription and the socket: what a subscriber has not read yet
+//! lies in its stream's log, and waking a second task would cost as much as the write. An eye is kept on
+//! clients that do not read.
+//! Invariant: frames are whole. A writer that is dropped half-way leaves its rest here, and it goes out first.
 
 use super::words;
 use bytes::Bytes;
-use std::io;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
 
-/// Chunks that wait for the socket. A subscription's chunk has about 64 KiB; a key frame is one chunk.
-pub(super) const QUEUE: usize = 8;
 /// A client that takes no byte for so long, while there are some for it, is stalled.
-const STALL: Duration = Duration::from_secs(10);
+pub(super) const STALL: Duration = Duration::from_secs(10);
 /// How long a client may take to read why it is cut.
-pub(super) const LAST_WORDS: Duration = Duration::from_secs(10);
+const LAST_WORDS: Duration = Duration::from_secs(10);
+/// Most parts of one write.
+const PARTS_MAX: usize = 16;
 
-/// What is to be written.
-pub(super) enum Out {
-    /// Bytes, in parts that are shared with others.
-    Parts(Vec<Bytes>),
-    /// Bytes after which nothing comes.
-    Last(Bytes),
-    /// From now on something at least this often.
-    Beat(Duration),
-}
+/// A socket that several tasks write to.
+pub(super) struct Writer<W>(Mutex<Half<W>>);
 
-/// Writes until the queue ends, the socket fails, or the last words are said.
-pub(super) async fn run(mut io: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Out>) {
-    let mut beat = Beat::default();
-    loop {
-        let written = match beat.or(queue.recv()).await {
-            None => write(&mut io, vec![words::heart_beat()]).await,
-            Some(Some(Out::Parts(parts))) => write(&mut io, parts).await,
-            Some(Some(Out::Beat(every))) => {
-                beat = Beat { every: Some(every), last: Instant::now() };
-                continue;
-            }
-            Some(Some(Out::Last(last))) => return end(&mut io, vec![last]).await,
-            Some(None) => return,
-        };
-        beat.last = Instant::now();
-        match written {
-            Ok(()) => {}
-            Err(Failed::Stalled(mut rest)) => {
-                let seconds = STALL.as_secs();
-                let detail =
-                    format!("nothing was read for {seconds} s; read faster, and subscribe again with from-clock");
-                rest.push(words::last("too slow", &detail, None, 1008));
-                return end(&mut io, rest).await;
-            }
-            Err(Failed::Gone) => return,
-        }
-    }
-}
-
-/// When something must be said again, if heart-beats were agreed on.
-struct Beat {
-    every: Option<Duration>,
+struct Half<W> {
+    io: W,
+    unwritten: VecDeque<Bytes>,
+    /// When something was written last.
     last: Instant,
 }
 
-impl Default for Beat {
-    fn default() -> Beat {
-        Beat { every: None, last: Instant::now() }
-    }
-}
-
-impl Beat {
-    /// What comes first: the work, or (`None`) the time for a heart-beat. Without heart-beats there is no timer.
-    async fn or<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        match self.every {
-            Some(every) => timeout_at(self.last + every, work).await.ok(),
-            None => Some(work.await),
-        }
-    }
-}
-
-enum Failed {
-    /// What was not written yet.
-    Stalled(Vec<Bytes>),
+/// Why nothing more can be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Failed {
+    /// The client does not read.
+    Stalled,
     Gone,
 }
 
-async fn write(io: &mut (impl AsyncWrite + Unpin), mut parts: Vec<Bytes>) -> Result<(), Failed> {
-    for at in 0..parts.len() {
-        while !parts[at].is_empty() {
-            match timeout(STALL, io.write(&parts[at])).await {
-                Err(_) => return Err(Failed::Stalled(parts.split_off(at))),
-                Ok(Ok(written @ 1..)) => drop(parts[at].split_to(written)),
-                Ok(_) => return Err(Failed::Gone),
-            }
-        }
+impl<W: AsyncWrite + Unpin> Writer<W> {
+    pub(super) fn new(io: W) -> Writer<W> {
+        Writer(Mutex::new(Half { io, unwritten: VecDeque::new(), last: Instant::now() }))
     }
-    io.flush().await.map_err(|_| Failed::Gone)
+
+    /// Writes these parts, and whatever another has left.
+    pub(super) async fn write(&self, parts: impl IntoIterator<Item = Bytes>) -> Result<(), Failed> {
+        let mut half = self.0.lock().await;
+        half.unwritten.extend(parts);
+        half.flush().await
+    }
+
+    /// Writes a heart-beat unless there was something within that time, or is now. Gives when it is to be asked
+    /// again.
+    pub(super) async fn beat(&self, every: Duration) -> Result<Instant, Failed> {
+        let Ok(mut half) = self.0.try_lock() else { return Ok(Instant::now() + every) };
+        if half.last.elapsed() >= every {
+            half.unwritten.push_back(words::heart_beat());
+            half.flush().await?;
+        }
+        Ok(half.last + every)
+    }
+
+    /// Says the last words, and closes; a client that still does not read is left to itself.
+    pub(super) async fn end(&self, last: Bytes) {
+        let farewell = async {
+            let mut half = self.0.lock().await;
+            half.unwritten.push_back(last);
+            while !half.unwritten.is_empty() {
+                half.write_some().await?;
+            }
+            half.io.flush().await?;
+            half.io.shutdown().await
+        };
+        let _ = timeout(LAST_WORDS, farewell).await;
+    }
 }
 
-/// Says the last words, and closes; a client that still does not read is left to itself.
-async fn end(io: &mut (impl AsyncWrite + Unpin), parts: Vec<Bytes>) {
-    let farewell = async {
-        for part in &parts {
-            io.write_all(part).await?;
+impl<W: AsyncWrite + Unpin> Half<W> {
+    async fn flush(&mut self) -> Result<(), Failed> {
+        while !self.unwritten.is_empty() {
+            match timeout(STALL, self.write_some()).await {
+                Err(_) => return Err(Failed::Stalled),
+                Ok(Err(_)) => return Err(Failed::Gone),
+                Ok(Ok(())) => {}
+            }
         }
-        io.flush().await?;
-        io.shutdown().await?;
-        io::Result::Ok(())
-    };
-    let _ = timeout(LAST_WORDS, farewell).await;
+        self.last = Instant::now();
+        self.io.flush().await.map_err(|_| Failed::Gone)
+    }
+
+    /// One write. Dropped before its end, it has written nothing.
+    async fn write_some(&mut self) -> io::Result<()> {
+        let mut slices = [IoSlice::new(&[]); PARTS_MAX];
+        for (slice, part) in slices.iter_mut().zip(&self.unwritten) {
+            *slice = IoSlice::new(part);
+        }
+        let count = self.unwritten.len().min(PARTS_MAX);
+        let mut written = self.io.write_vectored(&slices[..count]).await?;
+        if written == 0 && !self.unwritten.iter().all(Bytes::is_empty) {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        while let Some(part) = self.unwritten.front_mut() {
+            if written < part.len() {
+                drop(part.split_to(written));
+                break;
+            }
+            written -= part.len();
+            self.unwritten.pop_front();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt as _;
+
+    fn parts(texts: &[&'static str]) -> Vec<Bytes> {
+        texts.iter().map(|text| Bytes::from_static(text.as_bytes())).collect()
+    }
+
+    #[tokio::test]
+    async fn what_a_dropped_writer_left_goes_out_first() {
+        let (near, mut far) = tokio::io::duplex(4);
+        let writer = Writer::new(near);
+        let half_way = timeout(Duration::from_millis(10), writer.write(parts(&["one ", "", "two "]))).await;
+        assert!(half_way.is_err(), "the other side has not read");
+        let mut heard = String::new();
+        let (written, _) = tokio::join!(
+            async {
+                writer.write(parts(&["three"])).await.unwrap();
+                writer.end(Bytes::from_static(b".")).await;
+            },
+            far.read_to_string(&mut heard)
+        );
+        assert_eq!((written, heard.as_str()), ((), "one two three."));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn c4_one_who_does_not_read_is_noticed_and_gets_whole_frames_all_the_same() {
+        let (near, mut far) = tokio::io::duplex(4);
+        let writer = Writer::new(near);
+        let start = Instant::now();
+        assert_eq!(writer.write(parts(&["abcdef"])).await, Err(Failed::Stalled));
+        assert_eq!(start.elapsed().as_secs(), STALL.as_secs());
+        let mut heard = String::new();
+        let (_, _) = tokio::join!(writer.end(Bytes::from_static(b"!")), far.read_to_string(&mut heard));
+        assert_eq!(heard, "abcdef!");
+        drop(far);
+        assert_eq!(writer.write(parts(&["x"])).await, Err(Failed::Gone));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn heart_beats_fill_silences_only() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let (writer, second) = (Writer::new(near), Duration::from_secs(1));
+        writer.write(parts(&["x"])).await.unwrap();
+        let written = Instant::now();
+        tokio::time::advance(second / 2).await;
+        assert_eq!(writer.beat(second).await, Ok(written + second), "there was something half a second ago");
+        tokio::time::advance(second / 2).await;
+        assert_eq!(writer.beat(second).await, Ok(written + 2 * second));
+        let mut heard = [0; 4];
+        far.read_exact(&mut heard).await.unwrap();
+        assert_eq!(heard[..], [b"x", &words::heart_beat()[..]].concat());
+    }
 }

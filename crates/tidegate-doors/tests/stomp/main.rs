@@ -6,7 +6,8 @@ mod client;
 use client::{Client, Heard};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use tidegate::{Clock, Gate, Policy, Settings};
 use tidegate_doors::http::{HttpSettings, serve};
 use tidegate_events::{Mode, Now, Opening, Outcome, StreamSpec, Streams};
@@ -24,12 +25,16 @@ struct Door {
 
 impl Door {
     fn open() -> Door {
+        Door::with_snapshots_every(3_600_000)
+    }
+
+    fn with_snapshots_every(ms: u64) -> Door {
         let gate = Gate::open(Policy::default(), &Settings::default(), Clock::process()).unwrap();
         let time = gate.clone();
         let now: Now = Arc::new(move || time.now());
         let mut orders = StreamSpec::new("orders", Mode::StrictlyOnce);
         (orders.rules.duration_ms, orders.rules.max_events) = (500, 1_000_000);
-        orders.rules.snapshot_every_ms = 3_600_000;
+        orders.rules.snapshot_every_ms = ms;
         let streams = Arc::new(Opening::read(vec![orders], None).unwrap().start(&now).unwrap());
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -228,6 +233,63 @@ fn c4_one_who_does_not_read_is_cut_with_an_error_and_nobody_waits() {
     };
     assert!(error.contains("too slow") && error.contains("from-clock"), "{error}");
     assert!(matches!(stalled.hear(), Heard::Close(_) | Heard::End));
+}
+
+#[test]
+fn c2_key_frames_come_to_each_in_its_turn_and_deltas_do_not_wait() {
+    const EVERY: Duration = Duration::from_millis(600);
+    let door = Door::with_snapshots_every(600);
+    let mut clients: Vec<Client> = (0..8).map(|_| Client::connected(door.address)).collect();
+    for client in &mut clients {
+        client.send("SUBSCRIBE\nid:1\ndestination:/topic/orders\n\n\0");
+        let asked = Instant::now();
+        assert!(body(client.hear()).contains("KEY_FRAME"));
+        assert!(asked.elapsed() < EVERY / 3, "the snapshot to begin with comes at once");
+    }
+    let listening = |mut client: Client| {
+        thread::spawn(move || {
+            let frames: Vec<(Instant, u64)> = (0..4)
+                .map(|_| {
+                    let heard = client.hear();
+                    let clock = heard.header("message-id").unwrap().parse().unwrap();
+                    assert!(body(heard).contains("KEY_FRAME"));
+                    (Instant::now(), clock)
+                })
+                .collect();
+            (client, frames)
+        })
+    };
+    let threads: Vec<_> = clients.into_iter().map(listening).collect();
+    let heard: Vec<(Client, Vec<(Instant, u64)>)> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    for (_, frames) in &heard {
+        assert!(frames.windows(2).all(|two| two[1].1 == two[0].1 + 1), "{frames:?}");
+        let took = frames[3].0 - frames[0].0;
+        assert!(took > EVERY * 2 && took < EVERY * 4, "three times 600 ms: {took:?}");
+    }
+    // Of the same key frame: who had it first, and who last.
+    let clock = heard.iter().map(|(_, frames)| frames[0].1).max().unwrap();
+    let times = heard.iter().filter_map(|(_, frames)| frames.iter().find(|frame| frame.1 == clock));
+    let times: Vec<Instant> = times.map(|frame| frame.0).collect();
+    let spread = *times.iter().max().unwrap() - *times.iter().min().unwrap();
+    assert!(spread > EVERY / 6, "all at once: {spread:?}");
+    // Events come all the time now: none waits for a key frame's turn.
+    let mut client = heard.into_iter().map(|(client, _)| client).next_back().unwrap();
+    let mut last = None;
+    for i in 0..60 {
+        let sent = Instant::now();
+        let _ = door.submit(&format!("event {i}"));
+        loop {
+            let heard = client.hear();
+            let clock: u64 = heard.header("message-id").unwrap().parse().unwrap();
+            assert!(last.is_none_or(|last| clock == last + 1), "{clock} after {last:?}");
+            last = Some(clock);
+            if body(heard).contains(&format!("\"event {i}\"")) {
+                break;
+            }
+        }
+        assert!(sent.elapsed() < Duration::from_millis(200), "{:?}", sent.elapsed());
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
