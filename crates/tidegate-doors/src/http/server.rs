@@ -1,6 +1,6 @@
 //! The listener: accepts, refuses past the cap, sweeps, and stops in order.
 
-use super::bounds::{HEADER_BUFFER_MAX, REFUSALS_MAX};
+use super::bounds::{HEADER_BUFFER_MAX, REFUSALS_MAX, SEND_BUFFER_BYTES};
 use super::connections::{Connections, run};
 use super::door::Door;
 use super::watchdog::{tick_length, ticks};
@@ -143,6 +143,7 @@ impl Server {
     fn accept(&mut self, stream: TcpStream, peer: SocketAddr) {
         // Answers are one small packet each; waiting for more would only delay them.
         let _ = stream.set_nodelay(true);
+        bound_send_buffer(&stream);
         if self.door.metrics.connections.load(Relaxed) >= self.door.settings.max_connections {
             self.door.metrics.refused_total.fetch_add(1, Relaxed);
             if self.refusals.len() < REFUSALS_MAX {
@@ -164,6 +165,13 @@ impl Server {
         self.tasks.shutdown().await;
         self.refusals.shutdown().await;
     }
+}
+
+/// Bounds what lies in the kernel for a client that does not read. The kernel would let it grow to megabytes, and all of that
+/// would be old by the time it is read. Not at the listener: who came before it listens here would have none.
+fn bound_send_buffer(stream: &TcpStream) {
+    #[cfg(unix)]
+    let _ = socket2::SockRef::from(stream).set_send_buffer_size(SEND_BUFFER_BYTES);
 }
 
 /// How long a refused client may take to read why.

@@ -203,6 +203,8 @@ fn c4_one_who_does_not_read_is_cut_with_an_error_and_nobody_waits() {
     let door = Door::open();
     let subscribe = |client: &mut Client| client.send("SUBSCRIBE\nid:1\ndestination:/topic/orders\n\n\0");
     let (mut stalled, mut reader) = (Client::connected(door.address), Client::connected(door.address));
+    // What is measured below is what the door keeps, not what this side does.
+    socket2::SockRef::from(&stalled.stream).set_recv_buffer_size(64 << 10).unwrap();
     for client in [&mut stalled, &mut reader] {
         subscribe(client);
         assert_eq!(client.hear().header("message-id"), Some("1"), "the snapshot");
@@ -225,12 +227,14 @@ fn c4_one_who_does_not_read_is_cut_with_an_error_and_nobody_waits() {
         }
     }
     reading.join().unwrap();
+    let mut bytes = 0;
     let error = loop {
         match stalled.hear() {
-            heard @ Heard::Frame(..) if heard.header("message-id").is_some() => {}
+            heard @ Heard::Frame(..) if heard.header("message-id").is_some() => bytes += body(heard).len() + 200,
             other => break other.error(),
         }
     };
+    assert!(bytes < 1_500_000, "{bytes} bytes lay in buffers for one who does not read");
     assert!(error.contains("too slow") && error.contains("from-clock"), "{error}");
     assert!(matches!(stalled.hear(), Heard::Close(_) | Heard::End));
 }
