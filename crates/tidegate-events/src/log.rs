@@ -45,6 +45,9 @@ struct Kept {
     messages: VecDeque<Message>,
     /// The clock value before the first message kept.
     before: u64,
+    /// How often it was begun anew, and the clock value before the key frame that it began with.
+    begins: u64,
+    anew: Option<u64>,
     delta_bytes: usize,
     key_frame_bytes: usize,
 }
@@ -81,12 +84,14 @@ impl Log {
         Log { latest: watch::Sender::new(UNKNOWN), ..Log::new(0) }
     }
 
-    /// Begins, or begins anew, after `clock`: whoever stood elsewhere is behind.
+    /// Begins, or begins anew, after `clock`. Whoever stood elsewhere goes on with the first of these messages, if
+    /// it is a key frame, and is behind otherwise.
     #[cfg(feature = "redis")]
     pub(crate) fn begin(&self, clock: u64, messages: impl IntoIterator<Item = Message>) {
         let mut kept = self.kept();
-        *kept = Kept { before: clock, ..Kept::default() };
+        *kept = Kept { before: clock, begins: kept.begins + 1, ..Kept::default() };
         messages.into_iter().for_each(|message| kept.push(message));
+        kept.anew = kept.messages.front().filter(|first| first.is_key_frame).map(|_| clock);
         let latest = kept.latest();
         drop(kept);
         self.latest.send_if_modified(|known| {
@@ -131,6 +136,17 @@ impl Log {
             taken.push(message.clone());
         }
         if taken.is_empty() { Read::Nothing } else { Read::Messages(taken) }
+    }
+
+    /// How often it was begun anew.
+    pub(crate) fn begins(&self) -> u64 {
+        self.kept().begins
+    }
+
+    /// The clock value before the key frame that it began with, if that is still kept.
+    pub(crate) fn anew(&self) -> Option<u64> {
+        let kept = self.kept();
+        kept.anew.filter(|clock| *clock == kept.before)
     }
 
     /// Whether one who has reached `clock` can go on from there.

@@ -11,7 +11,7 @@ mod reply;
 mod tests;
 
 use crate::embedded::told_as;
-use crate::log::Log;
+use crate::log::{Log, Message};
 use crate::{Now, Outcome, Overdue, StreamSpec, SubmitError, message};
 use bytes::Bytes;
 use reply::{Dump, Transition};
@@ -207,7 +207,7 @@ impl Shared {
         }
     }
 
-    /// Copies all: the mirror, and of the log what came after the last key frame.
+    /// Copies all: the mirror, and the log from a key frame on.
     async fn copy(&self) -> Result<bool, StoreError> {
         let [head, records, incubating, _, log] = &self.keys;
         let keys = [head.clone(), incubating.clone(), records.clone()];
@@ -218,16 +218,33 @@ impl Shared {
             sleep(Duration::from_millis(5)).await;
             return Ok(false);
         }
-        let (first, last) = (format!("{}-0", dump.frame_clock + 1), format!("{}-0", dump.clock));
+        // Whoever was told by this server before a loss goes on with the first key frame after it.
+        let known = self.mirror().timeline.clock();
+        let frame = if known > 0 && dump.anew > known { dump.anew } else { dump.frame_clock };
+        let (first, last) = (format!("{}-0", frame + 1), format!("{}-0", dump.clock));
         let past = self.redis.command(log, &[b"XRANGE", log, first.as_bytes(), last.as_bytes()], COPY_WITHIN).await?;
         let steps = reply::steps(&past).ok_or_else(|| self.redis.senseless("a log"))?;
-        let complete = steps.len() as u64 == dump.clock - dump.frame_clock;
-        let before = if complete { dump.frame_clock } else { dump.clock };
-        let messages = steps.iter().filter(|_| complete).filter_map(|step| told_as(step, &dump.timeline));
+        let messages = self.messages_since(frame, &steps, &dump);
+        let before = messages.first().map_or(dump.clock, |message| message.clock - 1);
         let mut mirror = self.mirror();
         self.log.begin(before, messages);
-        (mirror.timeline, mirror.stale) = (dump.timeline.clone(), false);
+        (mirror.timeline, mirror.stale) = (dump.timeline, false);
         Ok(true)
+    }
+
+    /// The key frame of that clock value and all after it; none if some are not kept any more.
+    fn messages_since(&self, frame: u64, steps: &[Step], dump: &Dump) -> Vec<Message> {
+        if frame == 0 || steps.len() as u64 != dump.clock - frame {
+            return Vec::new();
+        }
+        let mut timeline = dump.before(steps, frame);
+        let key_frame = Step::KeyFrame { clock: frame, time_ms: 0 };
+        let mut messages: Vec<Message> = told_as(&key_frame, &timeline).into_iter().collect();
+        for step in steps {
+            timeline.apply(step);
+            messages.extend(told_as(step, &timeline));
+        }
+        messages
     }
 
     /// Reads what is new; false when something is missing.

@@ -16,6 +16,8 @@ pub struct Subscription {
     growth: watch::Receiver<u64>,
     after: u64,
     place: u64,
+    /// How often the log had begun by then.
+    begins: u64,
     /// To be told first.
     snapshot: Option<Snapshot>,
 }
@@ -25,6 +27,8 @@ pub struct Subscription {
 pub enum Cut {
     /// It was too slow: the message after this clock value has left the log.
     Behind(u64),
+    /// The store lost something, or may have: what follows this clock value is not what was to follow.
+    Anew(u64),
     /// The stream is closing; this clock value was reached.
     Closed(u64),
 }
@@ -38,6 +42,10 @@ impl fmt::Display for Cut {
                 f,
                 "too slow: what follows clock {clock} is no longer kept; read faster, and subscribe again with from-clock:{clock}"
             ),
+            Cut::Anew(clock) => write!(
+                f,
+                "the store may have lost messages, so the stream went on with a higher clock than {clock}; subscribe again, and begin with the snapshot"
+            ),
             Cut::Closed(clock) => write!(f, "the server is closing; subscribe again with from-clock:{clock}"),
         }
     }
@@ -47,7 +55,8 @@ impl Subscription {
     pub(crate) fn after(log: Arc<Log>, clock: u64) -> Subscription {
         let growth = log.growth();
         let place = log.listeners.fetch_add(1, Relaxed);
-        Subscription { log, growth, after: clock, place, snapshot: None }
+        let begins = log.begins();
+        Subscription { log, growth, after: clock, place, begins, snapshot: None }
     }
 
     pub(crate) fn with(log: Arc<Log>, snapshot: Snapshot) -> Subscription {
@@ -83,6 +92,11 @@ impl Subscription {
                     self.after = messages.last().map_or(self.after, |message| message.clock);
                     return Ok(messages);
                 }
+                Read::Behind if self.log.begins() > self.begins => {
+                    self.begins = self.log.begins();
+                    // A gap in the clock, and at once the key frame that heals it.
+                    self.after = self.log.anew().filter(|clock| *clock > self.after).ok_or(Cut::Anew(self.after))?;
+                }
                 Read::Behind => {
                     self.log.cut.fetch_add(1, Relaxed);
                     return Err(Cut::Behind(self.after));
@@ -106,5 +120,30 @@ impl Drop for Subscription {
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription").field("after", &self.after).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests {
+    use super::*;
+
+    fn message(clock: u64, is_key_frame: bool) -> Message {
+        Message { clock, body: "{}".into(), is_key_frame }
+    }
+
+    #[tokio::test]
+    async fn c2_a_stream_that_begins_anew_goes_on_with_its_key_frame_or_says_that_there_is_none() {
+        let log = Arc::new(Log::new(0));
+        log.push((1..=3).map(|clock| message(clock, clock == 1)));
+        let mut subscription = Subscription::after(Arc::clone(&log), 3);
+        log.begin(1_000_003, [message(1_000_004, true), message(1_000_005, false)]);
+        let told = subscription.next().await.unwrap();
+        assert_eq!(told, [message(1_000_004, true), message(1_000_005, false)]);
+        // One that is still where the log goes on has missed nothing.
+        log.begin(1_000_003, [message(1_000_004, true), message(1_000_005, false), message(1_000_006, false)]);
+        assert_eq!(subscription.next().await.unwrap(), [message(1_000_006, false)]);
+        log.begin(2_000_000, []);
+        assert_eq!(subscription.next().await, Err(Cut::Anew(1_000_006)));
+        assert_eq!(log.cut.load(Relaxed), 0, "it was not slow");
     }
 }

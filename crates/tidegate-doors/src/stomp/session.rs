@@ -130,7 +130,8 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
                 Some(ended) = self.tasks.join_next() => match ended {
                     Ok(Ended::Cut(Cut::Closed(_))) => return End::Closing,
                     Ok(Ended::Cut(cut)) => {
-                        return End::Refused { message: "too slow", detail: cut.to_string(), receipt: None };
+                        let message = if matches!(cut, Cut::Anew(_)) { "began anew" } else { "too slow" };
+                        return End::Refused { message, detail: cut.to_string(), receipt: None };
                     }
                     Ok(Ended::Failed(failed)) => return failed.into(),
                     // An error: unsubscribed.

@@ -1,5 +1,6 @@
--- All of a shared stream at one moment: clock, horizon, the clock of the last key frame, what incubates.
-local head = redis.call('HMGET', KEYS[1], 'clock', 'horizon', 'frame_clock')
+-- All of a shared stream at one moment: clock, horizon, the clock values of the last key frame and of that after the
+-- last loss, what incubates.
+local head = redis.call('HMGET', KEYS[1], 'clock', 'horizon', 'frame_clock', 'anew')
 local events = redis.call('ZRANGE', KEYS[2], 0, -1)
 local records = {}
 for first = 1, #events, 1000 do
@@ -8,4 +9,5 @@ for first = 1, #events, 1000 do
     records[#records + 1] = packed
   end
 end
-return { tonumber(head[1]) or 0, tonumber(head[2]) or 0, tonumber(head[3]) or 0, events, records }
+local function number(at) return tonumber(head[at]) or 0 end
+return { number(1), number(2), number(3), number(4), events, records }

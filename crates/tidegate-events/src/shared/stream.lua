@@ -1,12 +1,12 @@
 -- One transition of a shared stream: state, clock and messages together; the same steps as core's timeline.rs.
 --
--- KEYS: 1 head (hash: clock, horizon, offset, frame, frame_clock), 2 records (hash: event -> time,last,submitted,valid),
+-- KEYS: 1 head (hash: clock, horizon, offset, frame, frame_clock, anew, run), 2 records (hash: event -> time,last,submitted,valid),
 --       3 incubating (sorted set: event by the clock value of its submission), 4 re-armed (sorted set: event by
 --       its last attempt), 5 log (stream: the clock value is the id)
 -- ARGV: 1 now in microseconds (tests only), 2 what: submit, advance or start, 3 mode, 4 duration, 5 most events,
 --       6 time between key frames, 7 most events of a key frame, 8 messages kept, 9 the clock that the caller
 --       knows, 10 the event, 11 overdue: publish or invalidate
--- Returns: code, value, now in milliseconds, clock, when the next key frame is due, 1 if the state was lost.
+-- Returns: code, value, now in milliseconds, clock, when the next key frame is due, 1 if some of the state may be lost.
 -- Codes: 0 advanced, 1 submitted (clock), 2 conflict (when the next could succeed), 3 full (likewise),
 --        4 more is due than one call does: call again
 local now = tonumber(ARGV[1])
@@ -18,10 +18,15 @@ local what, strict, D, most = ARGV[2], ARGV[3] == 'strictly-once', tonumber(ARGV
 local every, frame_most, kept, known = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9])
 local STEPS_MAX = 500                   -- of one call: nobody else is served meanwhile
 local STEP_BACK_MS = 1000               -- a clock that is set back further goes on from where it was
-local LOST_JUMP = 1000000               -- after a loss: above every clock value that anybody was told
+local LOST_JUMP = 1000000               -- after a possible loss: above every clock value that anybody was told
 local KEEP_MS = 30 * 86400000           -- how long a stream outlives its last server
 
-local head = redis.call('HMGET', KEYS[1], 'clock', 'horizon', 'offset', 'frame')
+-- Which run of which server this is. After a failover or a restart it is another one than the last that made a step
+-- here, and may have less than that one had and told. A user who may not ask gets no name, and no such notice.
+local info = redis.pcall('INFO', 'server')
+local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
+
+local head = redis.call('HMGET', KEYS[1], 'clock', 'horizon', 'offset', 'frame', 'run')
 local clock, horizon = tonumber(head[1]) or 0, tonumber(head[2]) or 0
 local offset, frame = tonumber(head[3]) or 0, tonumber(head[4])
 local before, was = clock, horizon
@@ -49,8 +54,15 @@ local function keep(event, r)
     (r.valid and '1' or '0'))
 end
 
-local lost = known > clock
-if lost then clock, frame = known + LOST_JUMP, nil end
+local lost = known > clock or (head[5] and head[5] ~= run)
+if lost then
+  -- Before anything is published: subscribers begin anew with this key frame, and miss no publication after it.
+  clock = math.max(known, clock) + LOST_JUMP
+  tell('K', 't', text(ms))
+  redis.call('HSET', KEYS[1], 'frame_clock', text(clock), 'anew', text(clock))
+  frame = ms + every
+end
+if head[5] ~= run then redis.call('HSET', KEYS[1], 'run', run) end
 -- Only a start after nobody was there finds events overdue.
 local invalidates = what == 'start' and ARGV[11] == 'invalidate' and ms - was > 5000
 

@@ -44,7 +44,7 @@ async fn e4_c1_c2_the_script_equals_the_core() {
 
 /// The same calls to the script and to the core.
 async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Random) {
-    let (mut timeline, mut steps) = (Timeline::default(), Vec::new());
+    let (mut timeline, mut steps, mut frames) = (Timeline::default(), Vec::new(), Vec::new());
     let mut now = Micros::from_millis(1_700_000_000_000 + random.below(1_000));
     let texts = [2, 10, 200][usize::try_from(random.below(3)).unwrap()];
     let mut what = "start";
@@ -55,7 +55,12 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
         let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
         let reply = redis.eval(transition_script(), &keys(&spec.name), &arguments, ANSWER_WITHIN).await.unwrap();
         let theirs = Transition::read(&reply).unwrap();
-        let mut witness = |step: &Step, _: &Timeline| steps.extend(step.clock().map(|_| step.clone()));
+        let mut witness = |step: &Step, timeline: &Timeline| {
+            steps.extend(step.clock().map(|_| step.clone()));
+            if let Step::KeyFrame { clock, .. } = step {
+                frames.push((*clock, valid(timeline)));
+            }
+        };
         let ours = match what {
             "start" => {
                 timeline.start(&spec.rules, spec.overdue, now, &mut witness);
@@ -84,6 +89,19 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
     let dump = redis.eval(dump_script(), &[head, incubating, records], &[], COPY_WITHIN).await.unwrap();
     let dump = Dump::read(&dump).unwrap();
     assert!(dump.timeline.snapshot().eq(timeline.snapshot()), "C3: {spec:?}");
+    for (clock, then) in frames {
+        let since = steps.partition_point(|step| step.clock().unwrap() <= clock);
+        assert_eq!(valid(&dump.before(&steps[since..], clock)), then, "C3: taken back to {clock}, {spec:?}");
+    }
+}
+
+/// The valid events, by time. Invalid ones go without a step.
+fn valid(timeline: &Timeline) -> Vec<(Arc<str>, u64)> {
+    let valid = timeline.snapshot().filter(|event| event.valid);
+    let mut valid: Vec<(Arc<str>, u64)> = valid.map(|event| (Arc::clone(&event.event), event.time_ms)).collect();
+    assert!(valid.is_sorted_by_key(|(_, time_ms)| *time_ms));
+    valid.sort_by_key(|(event, time_ms)| (*time_ms, Arc::clone(event)));
+    valid
 }
 
 #[tokio::test]
