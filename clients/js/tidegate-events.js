@@ -16,12 +16,14 @@ export class EventModel {
   /**
    * Takes a message: 'applied'; 'old' when it was seen before; 'gap' when one before it is missing.
    * After a gap nothing was changed: subscribe again from `clock`.
+   * @param {boolean} begins the message is the first of a subscription
    */
-  apply(message) {
+  apply(message, begins = false) {
     const { clock, messageType } = message;
     if (messageType === 'KEY_FRAME') {
-      // A snapshot heals any gap; one from the past says nothing new.
-      if (this.clock !== null && clock < this.clock) return 'old';
+      // A snapshot heals any gap. One from the past says nothing new, unless a subscription begins with it: then the
+      // stream itself began again, as one that is kept in memory only does when its server starts.
+      if (!begins && this.clock !== null && clock < this.clock) return 'old';
       this.clock = clock;
       this.events = new Map(message.snapshot.map(({ event, time, status }) => [event, { time, status }]));
       return 'applied';
@@ -61,11 +63,13 @@ export function followStomp(client, stream, { durationMs, onMessage = () => {}, 
   const subscribe = () => {
     const mine = ++generation;
     const headers = { id: `tidegate-${stream}-${mine}` };
+    let begins = true;
     if (model.clock !== null) headers['from-clock'] = String(model.clock);
     subscription = client.subscribe(`/topic/${stream}`, (frame) => {
       if (mine !== generation) return;
       const message = JSON.parse(frame.body);
-      const outcome = model.apply(message);
+      const outcome = model.apply(message, begins);
+      begins = false;
       if (outcome === 'applied') onMessage(message, model);
       if (outcome === 'gap') {
         onGap(model);
@@ -94,10 +98,13 @@ export function followFeed(server, stream, { durationMs, onMessage = () => {}, o
   let source = null;
   const open = () => {
     const from = model.clock === null ? '' : `?from_clock=${model.clock}`;
+    let begins = true;
     source = new Source(address + from);
+    source.onopen = () => { begins = true; };
     source.onmessage = ({ data }) => {
       const message = JSON.parse(data);
-      const outcome = model.apply(message);
+      const outcome = model.apply(message, begins);
+      begins = false;
       if (outcome === 'applied') onMessage(message, model);
       if (outcome === 'gap') {
         onGap(model);

@@ -48,13 +48,14 @@ pub(super) fn watch(args: &Watch) -> Result<ExitCode, Failure> {
         if show(feed, args.to.json, &mut from) == Ended::NobodyReads {
             return Ok(exit::OK);
         }
+        crate::say_error("the feed ended; asking for it again every second");
         feed = loop {
-            crate::say_error("the feed ended; asking for it again");
             std::thread::sleep(RETRY_AFTER);
             if let Ok(feed) = server.open(&place(&path, from)) {
                 break feed;
             }
         };
+        crate::say_error("the feed is back");
     }
 }
 
@@ -77,6 +78,8 @@ fn show(feed: impl BufRead, json: bool, reached: &mut Option<u64>) -> Ended {
             *reached = id.parse().ok().or(*reached);
         } else if let Some(event) = line.strip_prefix("event: ") {
             is_error = event == "error";
+        } else if line.is_empty() {
+            is_error = false;
         } else if let Some(data) = line.strip_prefix("data: ") {
             if is_error {
                 crate::say_error(data);

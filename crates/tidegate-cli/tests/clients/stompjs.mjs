@@ -88,6 +88,10 @@ must(alone.apply({ clock: 5, snapshot: [], messageType: 'KEY_FRAME' }) === 'appl
 must(alone.apply(delta(6, 'a', 'SUBMITTED_EVENT')) === 'applied', 'the next');
 must(alone.apply(delta(8, 'b', 'SUBMITTED_EVENT')) === 'gap' && alone.clock === 6, 'a gap');
 must(alone.apply(delta(6, 'a', 'SUBMITTED_EVENT')) === 'old', 'seen before');
+const frame = (clock) => ({ clock, snapshot: [], messageType: 'KEY_FRAME' });
+must(alone.apply(frame(1_000_006)) === 'applied' && alone.events.size === 0, 'the stream began anew, far above');
+must(alone.apply(frame(1)) === 'old' && alone.clock === 1_000_006, 'a snapshot from the past');
+must(alone.apply(frame(1), true) === 'applied' && alone.clock === 1, 'but not when a subscription begins with it');
 
 // The same stream as server-sent events, through a small EventSource.
 class Source {

@@ -87,14 +87,13 @@ pub(crate) async fn feed(
     headers: &HeaderMap,
 ) -> Result<Reply, Problem> {
     let stream = named(&connection.door, piece)?;
-    let mut from = match headers.get("last-event-id") {
-        Some(id) => Some(clock_value("Last-Event-ID", id.as_bytes())?),
-        None => None,
-    };
     let [asked] = query::read(text, ["from_clock"])?;
-    if let Some(value) = asked {
-        from = Some(clock_value("from_clock", &value)?);
-    }
+    // A browser that comes back asks for the same address, with the id of the last message that it has since.
+    let from = match (headers.get("last-event-id"), asked) {
+        (Some(id), _) => Some(clock_value("Last-Event-ID", id.as_bytes())?),
+        (None, Some(value)) => Some(clock_value("from_clock", &value)?),
+        (None, None) => None,
+    };
     let subscription = Paced::subscribe(stream, from).await;
     Ok(feed_reply(Feed::new(Arc::clone(connection), subscription)))
 }
