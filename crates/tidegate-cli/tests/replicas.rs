@@ -25,21 +25,36 @@ const REPLICAS: usize = 3;
 /// Kills, pauses, joins and leaves every second, and the register is cut off now and then.
 #[test]
 fn a8_p4_replicas_that_come_go_and_pause_never_start_more_than_the_limit() {
-    let (seconds, mut random) = (number("CHURN_SECONDS", 8), number("SEED", 1));
-    let redis = servers::Server::redis(&[]);
-    let scene = Scene::start(9, &format!("[store]\nkind = \"redis\"\nurl = \"{}\"\n", redis.url()), |_| String::new());
+    churn(&OneStore::Redis(servers::Server::redis(&[])), number("CHURN_SECONDS", 8));
+}
+
+/// The same with the register in an etcd of three; what is paused is the one that leads.
+#[test]
+fn a8_p4_replicas_whose_register_is_in_etcd_never_start_more_than_the_limit() {
+    churn(&OneStore::Etcd(servers::etcd::Etcd::three()), number("CHURN_SECONDS", 5));
+}
+
+fn churn(store: &OneStore, seconds: u64) {
+    let mut random = number("SEED", 1);
+    let scene = Scene::start(9, &store.table(), |_| String::new());
     scene.wait_windows(3);
     for second in 0..seconds {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let slot = usize::try_from((random >> 33) % 3).unwrap();
+        let mut paused = None;
         match (second, (random >> 40) % 4) {
             (0, _) | (_, 0) => scene.replace(slot, "KILL"),
             (_, 1) => scene.replace(slot, "TERM"),
             (_, 2) => scene.signal(slot, "STOP"),
-            _ => redis.signal("STOP"),
+            _ => paused = Some(store.server()),
+        }
+        if let Some(server) = paused {
+            server.signal("STOP");
         }
         std::thread::sleep(Duration::from_millis(900));
-        redis.signal("CONT");
+        if let Some(server) = paused {
+            server.signal("CONT");
+        }
         if second % 3 == 2 {
             (0..REPLICAS).for_each(|slot| scene.signal(slot, "CONT"));
         }
@@ -47,9 +62,44 @@ fn a8_p4_replicas_that_come_go_and_pause_never_start_more_than_the_limit() {
     (0..REPLICAS).for_each(|slot| scene.signal(slot, "CONT"));
     let calm = window_of(now()) + 2;
     scene.wait_windows(6);
-    let keys = redis.keys_without_expiry();
-    assert!(keys.is_empty(), "{keys:?} have no expiry");
+    let forever = store.keys_for_ever();
+    assert!(forever.is_empty(), "{forever:?} have no expiry");
     scene.check(calm, 3);
+}
+
+/// Where the register is.
+enum OneStore {
+    Redis(servers::Server),
+    Etcd(servers::etcd::Etcd),
+}
+
+impl OneStore {
+    /// The table of the file.
+    fn table(&self) -> String {
+        match self {
+            OneStore::Redis(redis) => format!("[store]\nkind = \"redis\"\nurl = \"{}\"\n", redis.url()),
+            OneStore::Etcd(etcd) => {
+                let endpoints = etcd.endpoints().replace(',', "\", \"");
+                format!("[store]\nkind = \"etcd\"\nendpoints = [\"{endpoints}\"]\n")
+            }
+        }
+    }
+
+    /// The server that matters most now.
+    fn server(&self) -> &servers::Server {
+        match self {
+            OneStore::Redis(redis) => redis,
+            OneStore::Etcd(etcd) => &etcd.members[etcd.leader()],
+        }
+    }
+
+    /// What would be left behind.
+    fn keys_for_ever(&self) -> Vec<String> {
+        match self {
+            OneStore::Redis(redis) => redis.keys_without_expiry(),
+            OneStore::Etcd(etcd) => etcd.keys_without_lease(),
+        }
+    }
 }
 
 #[test]

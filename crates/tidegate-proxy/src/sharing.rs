@@ -99,7 +99,7 @@ pub(crate) fn push_json(site: &Site, page: &mut String) {
 pub(crate) async fn share(site: Arc<Site>, sharing: Sharing) {
     let (url, name) = match sharing {
         Sharing::Fixed(..) => return,
-        Sharing::Redis(url, name) => (url, name),
+        Sharing::Through(url, name) => (url, name),
     };
     while !site.is_stopping() {
         let period = site.rules.load().policy.limit.period();
@@ -129,6 +129,6 @@ async fn renew(site: &Site, mut membership: Membership, period: Micros) {
 pub(crate) fn at_first(sharing: &Sharing) -> Schedule {
     match sharing {
         Sharing::Fixed(rank, of) => Schedule::fixed(*rank, *of),
-        Sharing::Redis(..) => Schedule::NONE,
+        Sharing::Through(..) => Schedule::NONE,
     }
 }

@@ -16,6 +16,8 @@ mod ledger;
 #[cfg(feature = "redis")]
 mod membership;
 mod policy;
+#[cfg(feature = "redis")]
+mod store_url;
 
 pub use action::{Action, Actions, Analyzed, Event, Incremented, Unless};
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
@@ -29,6 +31,8 @@ pub use ledger::{Ledger, Together};
 #[cfg(feature = "redis")]
 pub use membership::{Membership, Seen, Sharing};
 pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, OnFailure, Policy, PolicyError, PolicyProblem};
+#[cfg(feature = "redis")]
+pub use store_url::StoreUrl;
 pub use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};
 pub use tidegate_core::buckets::{BLOCKS_MAX, Grid, GridError};
 pub use tidegate_core::{

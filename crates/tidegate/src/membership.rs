@@ -1,14 +1,16 @@
-//! Replicas that share a limit find each other: the register of [`tidegate_core::replicas`], in Redis.
+//! Replicas that share a limit find each other: the register of [`tidegate_core::replicas`], in a store.
 //!
 //! Here it is only read and written, three times in a lease; what it means is decided in the core. Requests
 //! never wait for it.
 
-use crate::{Clock, Micros, RedisUrl, StoreError};
+mod register;
+
+use crate::{Clock, Micros, StoreError, StoreUrl};
+use register::Register;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::replicas::{Replica, ReplicaId, Roster, Schedule, Terms};
-use tidegate_store::redis::Redis;
 
 /// How a process holds its part of a limit.
 #[expect(clippy::large_enum_variant, reason = "there is one, made at the start")]
@@ -16,8 +18,8 @@ use tidegate_store::redis::Redis;
 pub enum Sharing {
     /// It is this one (from 0) of so many, for ever.
     Fixed(u32, u32),
-    /// Replicas find each other through a Redis, under a name.
-    Redis(RedisUrl, String),
+    /// Replicas find each other through a store, under a name.
+    Through(StoreUrl, String),
 }
 
 /// What a replica knows of the others, for people.
@@ -37,8 +39,7 @@ pub struct Seen {
 
 /// One replica that renews its membership for as long as this is driven.
 pub struct Membership {
-    redis: Redis,
-    key: Vec<u8>,
+    register: Register,
     clock: Arc<Clock>,
     replica: Replica,
     /// The register's text as it was last seen; empty: no register.
@@ -51,13 +52,12 @@ const TRIES: u32 = 5;
 
 impl Membership {
     /// A new replica of the limit with this name and period.
-    pub async fn open(url: RedisUrl, name: &str, period: Micros, clock: Arc<Clock>) -> Membership {
+    pub async fn open(url: StoreUrl, name: &str, period: Micros, clock: Arc<Clock>) -> Membership {
         let id = ReplicaId(RandomState::new().hash_one(0_u8));
-        // Windows of another length are other windows.
-        let key = format!("tidegate:share:{name}:{}", period.get()).into_bytes();
+        let register = Register::open(url, name, period.get()).await;
         let seen = Seen { me: id.to_string(), ..Seen::default() };
         let replica = Replica::new(id, Terms::of(period));
-        Membership { redis: Redis::open(url).await, key, clock, replica, text: String::new(), seen }
+        Membership { register, clock, replica, text: String::new(), seen }
     }
 
     /// How long to wait between two calls of [`Membership::renew`].
@@ -112,7 +112,7 @@ impl Membership {
         let within = Duration::from_micros(terms.lease.get());
         // Only to clean up: long after everything that it promises is over.
         let expiry = Duration::from_micros(terms.period.get()).saturating_mul(4) + Duration::from_secs(60);
-        let there = self.redis.swap(&self.key, &self.text, written, expiry, within).await;
+        let there = self.register.swap(&self.text, written, expiry, within).await;
         let there = there.map_err(|error: StoreError| error.to_string())?;
         self.text = there;
         if !self.text.is_empty() {

@@ -23,14 +23,14 @@ pub(crate) use doors::Doors;
 pub(crate) use overrides::from_environment;
 pub(crate) use problem::ConfigError;
 pub(crate) use proxy::{Proxy, limit as proxy_limit};
-pub(crate) use store::{Redis, Store};
+pub(crate) use store::{Elsewhere, Store};
 
 use problem::Problem;
 use section::{Known, Section};
 use source::Source;
 use std::io::Read as _;
 use std::path::Path;
-use tidegate::{EMPTY_TABLE_BYTES, Policy};
+use tidegate::{EMPTY_TABLE_BYTES, Policy, StoreUrl};
 use tidegate_doors::udp::Routing;
 use tidegate_events::StreamSpec;
 use tree::{Entry, Table, Value};
@@ -142,8 +142,12 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
         let place = root.entries.iter().find(|entry| entry.name == "limiter").map(|entry| entry.name_place);
         problems.push(Problem { place, message });
     }
+    if let Some(message) = homeless(&config) {
+        let place = root.entries.iter().find(|entry| entry.name == "stream").map(|entry| entry.name_place);
+        problems.push(Problem { place, message });
+    }
     if let Some(proxy) = &mut config.proxy
-        && let Err(message) = proxy.meet_at(config.store.redis.as_ref().map(|redis| redis.url.clone()))
+        && let Err(message) = proxy.meet_at(config.store.elsewhere.as_ref().map(|store| store.url.clone()))
     {
         let place = root.entries.iter().find(|entry| entry.name == "proxy").map(|entry| entry.name_place);
         problems.push(Problem { place, message });
@@ -158,8 +162,16 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
 fn unserved(config: &Config) -> Vec<String> {
     let limiters = config.policy.limiters();
     let mut problems = Vec::new();
+    let store = config.store.elsewhere.as_ref().map(|store| &store.url);
+    let (on_redis, on_etcd) = (matches!(store, Some(StoreUrl::Redis(_))), matches!(store, Some(StoreUrl::Etcd(_))));
     for limiter in limiters {
-        if limiter.pause_layout && config.store.redis.is_none() {
+        if on_etcd {
+            problems.push(format!(
+                "limiter \"{}\": etcd serves no limiters in this version; set kind = \"redis\" in [store]",
+                limiter.name
+            ));
+        }
+        if limiter.pause_layout && !on_redis {
             problems.push(format!(
                 "limiter \"{}\": layout = \"pause\" is a layout in Redis; set kind = \"redis\" in [store], or leave it out",
                 limiter.name
@@ -181,6 +193,16 @@ fn unserved(config: &Config) -> Vec<String> {
         }
     }
     problems
+}
+
+/// Streams that the store cannot keep.
+fn homeless(config: &Config) -> Option<String> {
+    let on_etcd = matches!(config.store.elsewhere.as_ref()?.url, StoreUrl::Etcd(_));
+    (on_etcd && !config.streams.is_empty()).then(|| {
+        "[[stream]]: etcd keeps no streams; set kind = \"redis\" or \"memory\" in [store], or have the streams \
+         in a server of their own"
+            .to_owned()
+    })
 }
 
 /// Every limiter takes some memory before it has a key.

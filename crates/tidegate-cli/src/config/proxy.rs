@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidegate::{Limit, RedisUrl, Sharing, text};
+use tidegate::{Limit, Sharing, StoreUrl, text};
 use tidegate_proxy::{KeyPart, Policy, Template, Upstream, WhenLimited};
 
 /// What the file says of the proxy. Settings that are left out have the proxy's defaults.
@@ -38,7 +38,7 @@ pub(crate) struct Proxy {
     replicas: Replicas,
     replica: Option<(u32, u32)>,
     /// The store through which replicas find each other.
-    redis: Option<RedisUrl>,
+    store: Option<StoreUrl>,
 }
 
 /// What the limit is of.
@@ -74,7 +74,7 @@ impl Default for Proxy {
             client_timeout: None,
             replicas: Replicas::Alone,
             replica: None,
-            redis: None,
+            store: None,
         }
     }
 }
@@ -139,7 +139,7 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Proxy {
         client_timeout: section.parsed("client_timeout", "60s", duration),
         replicas: section.parsed("replicas", "share", replicas).unwrap_or(Replicas::Alone),
         replica: section.parsed("replica", "1/3", replica),
-        redis: None,
+        store: None,
     };
     let _: Option<()> = section.parsed("on_failure", "deny", on_failure);
     for setting in ["replica", "on_failure"] {
@@ -162,21 +162,22 @@ impl Proxy {
     ///
     /// # Errors
     /// When they must, and cannot.
-    pub(super) fn meet_at(&mut self, redis: Option<RedisUrl>) -> Result<(), String> {
-        if self.replicas == Replicas::Share && self.replica.is_none() && redis.is_none() {
-            let remedy = "set [store] kind = \"redis\", or number them: replica = \"1/3\" in the first of three";
+    pub(super) fn meet_at(&mut self, store: Option<StoreUrl>) -> Result<(), String> {
+        if self.replicas == Replicas::Share && self.replica.is_none() && store.is_none() {
+            let remedy =
+                "set [store] kind = \"redis\" or \"etcd\", or number them: replica = \"1/3\" in the first of three";
             return Err(format!("[proxy] replicas: with \"share\" replicas find each other through a store; {remedy}"));
         }
-        self.redis = redis;
+        self.store = store;
         Ok(())
     }
 
     /// Which part of the limit this process holds.
     pub(crate) fn sharing(&self) -> Option<Sharing> {
-        match (self.replicas, self.replica, &self.redis) {
+        match (self.replicas, self.replica, &self.store) {
             (Replicas::Alone, ..) => None,
             (Replicas::Share, Some((rank, of)), _) => Some(Sharing::Fixed(rank, of)),
-            (Replicas::Share, None, Some(url)) => Some(Sharing::Redis(url.clone(), "proxy".to_owned())),
+            (Replicas::Share, None, Some(url)) => Some(Sharing::Through(url.clone(), "proxy".to_owned())),
             (Replicas::Share, None, None) => None,
         }
     }

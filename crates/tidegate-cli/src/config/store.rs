@@ -4,7 +4,7 @@ use super::section::{Known, Section};
 use super::size;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidegate::{OnFailure, RedisUrl, Tls, TlsFiles, text};
+use tidegate::{EtcdUrl, OnFailure, RedisUrl, StoreUrl, Tls, TlsFiles, text};
 
 /// Where states live.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,14 +15,14 @@ pub(crate) struct Store {
     pub(crate) path: Option<PathBuf>,
     /// How often it is saved there.
     pub(crate) snapshot_every: Duration,
-    /// A Redis, if states are there.
-    pub(crate) redis: Option<Redis>,
+    /// A store on other machines, if states are there.
+    pub(crate) elsewhere: Option<Elsewhere>,
 }
 
-/// `kind = "redis"`.
+/// `kind = "redis"` or `"etcd"`.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Redis {
-    pub(crate) url: RedisUrl,
+pub(crate) struct Elsewhere {
+    pub(crate) url: StoreUrl,
     pub(crate) on_failure: OnFailure,
     pub(crate) local_share: f64,
     pub(crate) deadline: Duration,
@@ -32,7 +32,7 @@ pub(crate) struct Redis {
 
 impl Default for Store {
     fn default() -> Store {
-        Store { max_memory: 256 << 20, path: None, snapshot_every: Duration::from_secs(10), redis: None }
+        Store { max_memory: 256 << 20, path: None, snapshot_every: Duration::from_secs(10), elsewhere: None }
     }
 }
 
@@ -43,6 +43,9 @@ pub(super) const KNOWN: Known = Known {
         "path",
         "snapshot_every",
         "url",
+        "endpoints",
+        "user",
+        "password",
         "on_failure",
         "local_share",
         "deadline",
@@ -52,13 +55,20 @@ pub(super) const KNOWN: Known = Known {
         "client_cert",
         "client_key",
     ],
-    later: &["endpoints"],
+    later: &[],
 };
 
-/// What the embedded store reads; all else is for a Redis.
-const EMBEDDED: [&str; 4] = ["kind", "max_memory", "path", "snapshot_every"];
-/// And what only it reads.
-const EMBEDDED_ONLY: [&str; 2] = ["path", "snapshot_every"];
+/// What only one kind of store reads.
+const OF_ONE_KIND: [(&str, Kind); 6] = [
+    ("path", Kind::Memory),
+    ("snapshot_every", Kind::Memory),
+    ("url", Kind::Redis),
+    ("endpoints", Kind::Etcd),
+    ("user", Kind::Etcd),
+    ("password", Kind::Etcd),
+];
+/// What every kind reads. All else is for stores on other machines.
+const OF_ALL_KINDS: [&str; 2] = ["kind", "max_memory"];
 
 /// Smallest budget: below it a table holds too few keys to be of use.
 const MEMORY_MIN: u64 = 1 << 20;
@@ -69,7 +79,8 @@ const SNAPSHOT_EVERY_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
 pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Store {
     let default = Store::default();
     let kind = section.parsed("kind", "memory", kind).unwrap_or(Kind::Memory);
-    let redis = read_redis(section, kind, folder);
+    refuse_others(section, kind);
+    let elsewhere = read_elsewhere(section, kind, folder);
     let path = section.parsed("path", "data", path);
     if let (None, Some(every)) = (&path, section.node("snapshot_every"))
         && section.node("path").is_none()
@@ -82,7 +93,7 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Store {
         max_memory: section.parsed("max_memory", "256MiB", max_memory).unwrap_or(default.max_memory),
         path: path.map(|path| if from_file { folder.join(path) } else { path }),
         snapshot_every: section.parsed("snapshot_every", "10s", snapshot_every).unwrap_or(default.snapshot_every),
-        redis,
+        elsewhere,
     }
 }
 
@@ -90,80 +101,129 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Store {
 enum Kind {
     Memory,
     Redis,
+    Etcd,
 }
 
 fn kind(text: &str) -> Result<Kind, String> {
     match text {
         "memory" => Ok(Kind::Memory),
         "redis" => Ok(Kind::Redis),
-        "etcd" => Err("\"etcd\" is not in this version; use kind = \"memory\" or \"redis\"".to_owned()),
-        other => Err(format!("\"{}\" is no kind of store; use kind = \"memory\" or \"redis\"", other.escape_debug())),
+        "etcd" => Ok(Kind::Etcd),
+        other => Err(format!(
+            "\"{}\" is no kind of store; use kind = \"memory\", \"redis\" or \"etcd\"",
+            other.escape_debug()
+        )),
     }
 }
 
-/// What is only for a Redis, or only for the embedded store, is refused with the other.
-fn read_redis(section: &mut Section<'_>, kind: Kind, folder: &Path) -> Option<Redis> {
-    let of_the_other = |setting: &&&str| match kind {
-        Kind::Memory => !EMBEDDED.contains(setting),
-        Kind::Redis => EMBEDDED_ONLY.contains(setting),
-    };
-    let remedy = if kind == Kind::Memory { "add kind = \"redis\"" } else { "Redis keeps the states" };
-    for setting in KNOWN.here.iter().filter(of_the_other) {
-        if let Some(place) = section.node(setting).map(|node| node.place) {
-            section.refuse(place, setting, &format!("it has no effect here; {remedy}, or leave it out"));
+/// What only another kind of store reads has no effect, and is refused.
+fn refuse_others(section: &mut Section<'_>, kind: Kind) {
+    for setting in KNOWN.here {
+        let owner = OF_ONE_KIND.iter().find(|(name, _)| name == setting).map(|(_, owner)| *owner);
+        let is_read = match owner {
+            Some(owner) => owner == kind,
+            None => kind != Kind::Memory || OF_ALL_KINDS.contains(setting),
+        };
+        let remedy = match (owner, kind) {
+            (Some(Kind::Etcd), _) => "add kind = \"etcd\"",
+            (Some(Kind::Memory), Kind::Redis) => "Redis keeps the states",
+            (Some(Kind::Memory), _) => "etcd keeps the states",
+            _ => "add kind = \"redis\"",
+        };
+        if let (false, Some(node)) = (is_read, section.node(setting)) {
+            section.refuse(node.place, setting, &format!("it has no effect here; {remedy}, or leave it out"));
         }
     }
-    if kind == Kind::Memory {
-        return None;
-    }
-    let url = section
-        .parsed("url", "redis://127.0.0.1:6379", |text| text.parse::<RedisUrl>().map_err(|error| error.to_string()));
-    let default = RedisUrl::local();
-    let url = if section.node("url").is_none() { Some(default) } else { url };
+}
+
+fn read_elsewhere(section: &mut Section<'_>, kind: Kind, folder: &Path) -> Option<Elsewhere> {
+    let url = match kind {
+        Kind::Memory => return None,
+        Kind::Redis => read_redis(section, folder).map(StoreUrl::Redis),
+        Kind::Etcd => read_etcd(section, folder).map(StoreUrl::Etcd),
+    };
     let on_failure = section.parsed("on_failure", "local", on_failure).unwrap_or_default();
-    Some(Redis {
-        url: with_files(section, url?, folder),
+    Some(Elsewhere {
         on_failure,
         local_share: section.fraction("local_share").unwrap_or(1.0),
         deadline: section.parsed("deadline", "50ms", deadline).unwrap_or(DEADLINE),
         required: section.boolean("required").unwrap_or(false),
+        url: url?,
     })
 }
 
-/// The URL with what lies in files: the password, and certificates for TLS.
-fn with_files(section: &mut Section<'_>, mut url: RedisUrl, folder: &Path) -> RedisUrl {
-    let [password, ca, cert, key] = ["password_file", "ca_file", "client_cert", "client_key"]
-        .map(|setting| section.parsed(setting, "redis.pem", path).map(|path| folder.join(path)));
-    if let (Some(file), Some(place)) = (password, section.node("password_file").map(|node| node.place)) {
-        match std::fs::read_to_string(&file) {
-            Ok(text) if !text.trim().is_empty() => url.password = Some(text.trim_end_matches(['\r', '\n']).to_owned()),
-            Ok(_) => section.refuse(place, "password_file", "the file is empty; write the password into it"),
+fn read_redis(section: &mut Section<'_>, folder: &Path) -> Option<RedisUrl> {
+    let url = section
+        .parsed("url", "redis://127.0.0.1:6379", |text| text.parse::<RedisUrl>().map_err(|error| error.to_string()));
+    let mut url = if section.node("url").is_none() { RedisUrl::local() } else { url? };
+    url.password = read_password(section, folder).or(url.password);
+    read_tls(section, &mut url.tls, "url = \"rediss://…\"", folder);
+    Some(url)
+}
+
+fn read_etcd(section: &mut Section<'_>, folder: &Path) -> Option<EtcdUrl> {
+    let place = section.node("endpoints").map(|node| node.place);
+    let mut url = match (section.texts("endpoints", "http://127.0.0.1:2379"), place) {
+        (Some(endpoints), Some(place)) => match EtcdUrl::of(endpoints.iter().map(|endpoint| endpoint.text)) {
+            Ok(url) => url,
             Err(error) => {
-                section.refuse(place, "password_file", &format!("it cannot be read: {error}; check the path"))
+                section.refuse(place, "endpoints", &error.to_string());
+                return None;
             }
+        },
+        _ => EtcdUrl::local(),
+    };
+    url.user = section.text("user", "tidegate").map(|user| user.text.to_owned());
+    let password = section.text("password", "…").map(|password| password.text.to_owned());
+    url.password = read_password(section, folder).or(password);
+    for setting in ["password", "password_file"] {
+        if let (Some(node), None) = (section.node(setting), &url.user) {
+            section.refuse(node.place, setting, "it has no effect without a user; add user = \"tidegate\"");
         }
     }
+    if let (Some(node), None) = (section.node("user"), &url.password) {
+        section.refuse(node.place, "user", "it has no password; add password_file, or leave it out");
+    }
+    read_tls(section, &mut url.tls, "endpoints = [\"https://…\"]", folder);
+    Some(url)
+}
+
+/// What stands in `password_file`.
+fn read_password(section: &mut Section<'_>, folder: &Path) -> Option<String> {
+    let file = section.parsed("password_file", "password", path).map(|path| folder.join(path))?;
+    let place = section.node("password_file")?.place;
+    match std::fs::read_to_string(&file) {
+        Ok(text) if !text.trim().is_empty() => return Some(text.trim_end_matches(['\r', '\n']).to_owned()),
+        Ok(_) => section.refuse(place, "password_file", "the file is empty; write the password into it"),
+        Err(error) => section.refuse(place, "password_file", &format!("it cannot be read: {error}; check the path")),
+    }
+    None
+}
+
+/// Certificates for TLS; `how` is what turns TLS on.
+fn read_tls(section: &mut Section<'_>, tls: &mut Option<Tls>, how: &str, folder: &Path) {
+    let [ca, cert, key] = ["ca_file", "client_cert", "client_key"]
+        .map(|setting| section.parsed(setting, "store.pem", path).map(|path| folder.join(path)));
     let mut set = ["ca_file", "client_cert", "client_key"].into_iter();
     let Some((setting, place)) = set.find_map(|setting| Some((setting, section.node(setting)?.place))) else {
-        return url;
+        return;
     };
-    if url.tls.is_none() {
-        section.refuse(place, setting, "it has no effect without TLS; write url = \"rediss://…\", or leave it out");
-        return url;
+    if tls.is_none() {
+        let remedy = format!("it has no effect without TLS; write {how}, or leave it out");
+        return section.refuse(place, setting, &remedy);
     }
     let client = match (cert, key) {
         (Some(cert), Some(key)) => Some((cert, key)),
         (None, None) => None,
         _ => {
-            section.refuse(place, setting, "client_cert and client_key belong together; set both or neither");
-            return url;
+            let message = "client_cert and client_key belong together; set both or neither";
+            return section.refuse(place, setting, message);
         }
     };
     match Tls::load(TlsFiles { ca, client }) {
-        Ok(tls) => url.tls = Some(tls),
+        Ok(loaded) => *tls = Some(loaded),
         Err(problem) => section.refuse(place, setting, &problem),
     }
-    url
 }
 
 pub(super) fn on_failure(text: &str) -> Result<OnFailure, String> {

@@ -88,8 +88,14 @@ fn replicas_share_by_number_or_through_a_redis() {
     assert_eq!(sharing("[proxy]\n"), None);
     assert_eq!(sharing(numbered), Some(tidegate::Sharing::Fixed(1, 3)));
     let on_redis = sharing("[store]\nkind = \"redis\"\n[proxy]\nreplicas = \"share\"");
-    assert_eq!(on_redis, Some(tidegate::Sharing::Redis(tidegate::RedisUrl::local(), "proxy".to_owned())));
-    check_parts("[proxy]\nreplicas = \"share\"", &["t.toml:1:", "set [store] kind = \"redis\", or number them"]);
+    let through = |url| Some(tidegate::Sharing::Through(url, "proxy".to_owned()));
+    assert_eq!(on_redis, through(tidegate::StoreUrl::Redis(tidegate::RedisUrl::local())));
+    let on_etcd = sharing("[store]\nkind = \"etcd\"\n[proxy]\nreplicas = \"share\"");
+    assert_eq!(on_etcd, through(tidegate::StoreUrl::Etcd(tidegate::EtcdUrl::local())));
+    check_parts(
+        "[proxy]\nreplicas = \"share\"",
+        &["t.toml:1:", "set [store] kind = \"redis\" or \"etcd\", or number them"],
+    );
     for (setting, part) in [
         ("replica = \"4/3\"", "\"4/3\" is none of 1/1 to 1000/1000; write \"1/3\""),
         ("replica = \"1/3\"\non_failure = \"allow\"", "\"allow\" would start what was not promised; use \"deny\""),
@@ -249,8 +255,38 @@ limits = ["1 per day"]
 fn store_and_doors_are_checked() {
     for (text, parts) in [
         (
-            "[store]\nkind = \"etcd\"",
-            "2:8: [store] kind: \"etcd\" is not in this version; use kind = \"memory\" or \"redis\"",
+            "[store]\nkind = \"tape\"",
+            "2:8: [store] kind: \"tape\" is no kind of store; use kind = \"memory\", \"redis\" or \"etcd\"",
+        ),
+        (
+            "[store]\nendpoints = [\"http://x\"]",
+            "2:13: [store] endpoints: it has no effect here; add kind = \"etcd\", or leave it out",
+        ),
+        (
+            "[store]\nkind = \"etcd\"\nurl = \"redis://x\"",
+            "3:7: [store] url: it has no effect here; add kind = \"redis\", or leave it out",
+        ),
+        (
+            "[store]\nkind = \"etcd\"\nsnapshot_every = \"1s\"",
+            "3:18: [store] snapshot_every: it has no effect here; etcd keeps the states, or leave it out",
+        ),
+        (
+            "[store]\nkind = \"etcd\"\nendpoints = [\"x:2379\"]",
+            "3:13: [store] endpoints: an endpoint has no scheme; write endpoints as [\"http://host:2379\", …]",
+        ),
+        ("[store]\nkind = \"etcd\"\nendpoints = []", "3:13: [store] endpoints: there is no endpoint"),
+        ("[store]\nkind = \"etcd\"\nuser = \"u\"", "3:8: [store] user: it has no password; add password_file"),
+        (
+            "[store]\nkind = \"etcd\"\npassword = \"hush\"",
+            "3:12: [store] password: it has no effect without a user; add user = \"tidegate\"",
+        ),
+        (
+            "[store]\nkind = \"etcd\"\nca_file = \"ca.pem\"",
+            "3:11: [store] ca_file: it has no effect without TLS; write endpoints = [\"https://…\"], or leave it out",
+        ),
+        (
+            "[store]\nkind = \"etcd\"\n[[stream]]\nname = \"s\"\nmode = \"only-once\"",
+            "3:3: [[stream]]: etcd keeps no streams; set kind = \"redis\" or \"memory\" in [store]",
         ),
         ("[store]\nkind = \"disk\"", "2:8: [store] kind: \"disk\" is no kind of store"),
         ("[store]\nkind = 3", "2:8: [store] kind: 3 is a number, not a string; write kind = \"memory\""),

@@ -15,8 +15,8 @@ pub(super) fn print(listening: &Doors, file: Option<&Path>, config: &Config) {
 fn text(listening: &Doors, file: Option<&Path>, config: &Config) -> String {
     let limiters = human::policy(config);
     let policy = file.map_or("an example policy".to_owned(), |file| file.display().to_string());
-    let state = match (&config.store.redis, &config.store.path) {
-        (Some(redis), _) => format!("in {}", redis.url),
+    let state = match (&config.store.elsewhere, &config.store.path) {
+        (Some(store), _) => format!("in {}", store.url),
         (None, Some(path)) => format!("kept in {}", path.display()),
         (None, None) => "in memory only".to_owned(),
     };

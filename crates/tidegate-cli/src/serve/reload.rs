@@ -71,7 +71,10 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
     let changed = [
         ("[store] max_memory", running.store.max_memory != new.store.max_memory),
         ("[store] path", running.store.path != new.store.path),
-        ("[store] kind, url, on_failure, local_share, deadline or required", running.store.redis != new.store.redis),
+        (
+            "[store] kind, url, endpoints, on_failure, local_share, deadline or required",
+            running.store.elsewhere != new.store.elsewhere,
+        ),
         ("[store] snapshot_every", running.store.snapshot_every != new.store.snapshot_every),
         ("[doors] http", running.doors.http != new.doors.http),
         ("[[stream]]", running.streams != new.streams),

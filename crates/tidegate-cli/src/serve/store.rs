@@ -1,26 +1,26 @@
 //! A store elsewhere: opening it, and telling people how it does.
 
-use crate::config::{Config, Redis};
+use crate::config::{Config, Elsewhere};
 use std::time::{Duration, Instant};
-use tidegate::{Clock, Gate, RedisSettings, StoreError};
+use tidegate::{Clock, Gate, RedisSettings, RedisUrl, StoreError};
 use tracing::{info, warn};
 
 /// Opens the gate; without the store only if that is not required.
-pub(super) async fn open(config: &Config, redis: &Redis) -> Result<Gate, String> {
+pub(super) async fn open(config: &Config, store: &Elsewhere, url: &RedisUrl) -> Result<Gate, String> {
     let settings = RedisSettings {
-        url: redis.url.clone(),
-        on_failure: redis.on_failure,
-        local_share: redis.local_share,
-        deadline: redis.deadline,
+        url: url.clone(),
+        on_failure: store.on_failure,
+        local_share: store.local_share,
+        deadline: store.deadline,
         max_memory: config.store.max_memory,
     };
     let gate = Gate::on_redis(&config.policy, settings, Clock::process()).await;
     match gate.store_error() {
-        Some(error) if redis.required => {
+        Some(error) if store.required => {
             return Err(format!("error: [store] required = true, and {error}"));
         }
         Some(error) => {
-            warn!("{error}; until then decisions are made by on_failure = \"{}\"", redis.on_failure.as_str())
+            warn!("{error}; until then decisions are made by on_failure = \"{}\"", store.on_failure.as_str())
         }
         None => warn_of_eviction(&gate).await,
     }

@@ -2,15 +2,15 @@
 
 use crate::config::Config;
 use std::sync::Arc;
-use tidegate::Gate;
+use tidegate::{Gate, StoreUrl};
 use tidegate_events::{Now, Opening, Streams};
 use tracing::warn;
 
 pub(super) async fn open(config: &Config, gate: &Gate) -> Result<Streams, String> {
     let time = gate.clone();
     let now: Now = Arc::new(move || time.now());
-    if let Some(redis) = &config.store.redis {
-        let opened = Streams::on_redis(config.streams.clone(), &redis.url, &now).await;
+    if let Some(StoreUrl::Redis(url)) = config.store.elsewhere.as_ref().map(|store| &store.url) {
+        let opened = Streams::on_redis(config.streams.clone(), url, &now).await;
         return opened.map_err(|error| format!("error: streams: {error}"));
     }
     let folder = config.store.path.as_ref().map(|path| path.join("streams"));

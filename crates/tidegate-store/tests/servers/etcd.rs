@@ -3,7 +3,6 @@
 use super::{Server, free_port, spawn};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -78,6 +77,15 @@ impl Etcd {
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
+    /// Every key that no lease cleans up.
+    pub fn keys_without_lease(&self) -> Vec<String> {
+        let all = "{\"key\":\"AA==\",\"range_end\":\"AA==\"}";
+        let reply = post(&self.members[self.leader()], "/v3/kv/range", all).unwrap();
+        // A key's own number of the lease comes last, and is left out when there is none.
+        let keys = reply.split("{\"key\":").skip(1).filter(|key| !key.contains("\"lease\":"));
+        keys.map(str::to_owned).collect()
+    }
+
     /// The member that leads, by its own word.
     pub fn leader(&self) -> usize {
         let since = Instant::now();
@@ -95,7 +103,7 @@ impl Etcd {
         let since = Instant::now();
         // Behind TLS a member cannot be asked so simply, and is ready soon after it listens.
         while self.scheme == "http"
-            && !self.members.iter().all(|member| member_post(member, "/v3/kv/range", "{\"key\":\"AA==\"}").is_some())
+            && !self.members.iter().all(|member| post(member, "/v3/kv/range", "{\"key\":\"AA==\"}").is_some())
         {
             if self.members.iter_mut().any(|member| member.child.try_wait().unwrap().is_some()) {
                 return false;
@@ -125,13 +133,13 @@ fn member((port, peer): (u16, u16), all: &[(u16, u16)], scheme: &str, arguments:
 }
 
 fn leads(member: &Server) -> bool {
-    let Some(status) = member_post(member, "/v3/maintenance/status", "{}") else { return false };
+    let Some(status) = post(member, "/v3/maintenance/status", "{}") else { return false };
     let number = |name: &str| Some(status.split_once(&format!("\"{name}\":\""))?.1.split('"').next()?.to_owned());
     number("leader").is_some() && number("leader") == number("member_id")
 }
 
 /// The body of a good answer.
-fn member_post(member: &Server, path: &str, body: &str) -> Option<String> {
+fn post(member: &Server, path: &str, body: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", member.port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let len = body.len();
@@ -141,9 +149,4 @@ fn member_post(member: &Server, path: &str, body: &str) -> Option<String> {
     let mut reply = String::new();
     stream.read_to_string(&mut reply).ok()?;
     reply.starts_with("HTTP/1.1 200").then(|| reply.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()))?
-}
-
-/// A member's files, for those who look at its log.
-pub fn log(member: &Server) -> String {
-    std::fs::read_to_string(Path::new(member.directory()).join("log")).unwrap_or_default()
 }
