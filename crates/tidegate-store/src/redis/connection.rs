@@ -4,7 +4,7 @@
 //! goes out in one write. Replies come in the order of commands. Invariant: a caller learns whether
 //! its command may have reached the server ([`Lost::Sent`]) or cannot have ([`Lost::Unsent`]).
 
-use super::resp::{Reply, parse};
+use super::resp::{Replies, Reply};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,14 +54,14 @@ pub(crate) type Pending = oneshot::Receiver<Result<Reply, Lost>>;
 /// too slow to be asked more.
 const WAITING_MAX: usize = 100_000;
 const UNSENT_BYTES_MAX: usize = 16 << 20;
-/// Room for replies that is kept while there are none.
+/// Room for commands that is kept while there are none.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 /// A server that has commands and says nothing for two of these in a row is taken for gone.
 const SILENCE: Duration = Duration::from_secs(1);
 
 impl Connection {
     /// A handle, and the work that must be run for it; it ends when the connection does.
-    pub(crate) fn over<S>(stream: S, read_ahead: Vec<u8>) -> (Connection, impl Future<Output = String>)
+    pub(crate) fn over<S>(stream: S) -> (Connection, impl Future<Output = String>)
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
@@ -73,7 +73,7 @@ impl Connection {
         };
         let connection = Connection(Arc::new(shared));
         let served = connection.clone();
-        (connection, async move { served.serve(stream, read_ahead).await })
+        (connection, async move { served.serve(stream).await })
     }
 
     /// Sends a command; `write` appends it. The reply comes through what is returned.
@@ -134,11 +134,11 @@ impl Connection {
         self.0.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn serve<S: AsyncRead + AsyncWrite>(self, stream: S, read_ahead: Vec<u8>) -> String {
+    async fn serve<S: AsyncRead + AsyncWrite>(self, stream: S) -> String {
         let (mut from, mut to) = tokio::io::split(stream);
         // Both at once: a server that waits for us to read must not keep us waiting to write.
         let why = tokio::select! {
-            why = self.read(&mut from, read_ahead) => why,
+            why = self.read(&mut from) => why,
             why = self.write(&mut to) => why,
         };
         self.fail_all(&why);
@@ -166,14 +166,15 @@ impl Connection {
         }
     }
 
-    async fn read(&self, from: &mut (impl AsyncRead + Unpin), mut bytes: Vec<u8>) -> String {
-        let mut silences = 0;
+    async fn read(&self, from: &mut (impl AsyncRead + Unpin)) -> String {
+        let (mut replies, mut silences) = (Replies::default(), 0);
         loop {
-            if let Err(why) = self.deliver(&mut bytes) {
+            if let Err(why) = self.deliver(&mut replies) {
                 return why;
             }
-            bytes.reserve(16 << 10);
-            match tokio::time::timeout(SILENCE, from.read_buf(&mut bytes)).await {
+            let room = replies.room();
+            room.reserve(16 << 10);
+            match tokio::time::timeout(SILENCE, from.read_buf(room)).await {
                 Ok(Ok(0)) => return "the server closed the connection".to_owned(),
                 Ok(Ok(_)) => silences = 0,
                 Ok(Err(error)) => return format!("reading failed: {error}"),
@@ -185,20 +186,14 @@ impl Connection {
     }
 
     /// Hands out all replies that are whole.
-    fn deliver(&self, bytes: &mut Vec<u8>) -> Result<(), String> {
-        let mut used = 0;
-        let mut replies = Vec::new();
-        while let Some((reply, len)) = parse(&bytes[used..]).map_err(|garbled| garbled.to_string())? {
-            used += len;
-            replies.push(reply);
-        }
-        bytes.drain(..used);
-        if bytes.is_empty() {
-            bytes.shrink_to(KEPT_BYTES_MAX);
+    fn deliver(&self, replies: &mut Replies) -> Result<(), String> {
+        let mut whole = Vec::new();
+        while let Some(reply) = replies.take().map_err(|garbled| garbled.to_string())? {
+            whole.push(reply);
         }
         let mut in_time = false;
         let mut outbox = self.outbox();
-        for reply in replies {
+        for reply in whole {
             let waiter = outbox.sent.pop_front().ok_or("a reply that nobody asked for")?;
             // A caller may have given up meanwhile; a server that is always too late is as bad as a silent one.
             in_time |= waiter.send(Ok(reply)).is_ok();

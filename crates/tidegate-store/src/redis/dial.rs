@@ -4,7 +4,7 @@
 //! [`CONNECT_TIME_MAX`], and no error holds a password.
 
 use super::error::meaning_of;
-use super::resp::{Reply, command, parse};
+use super::resp::{Replies, Reply, command};
 use super::url::{Kind, Url};
 use crate::remote::{StoreError, Stream, Tls, reach, unreachable};
 use std::time::Duration;
@@ -106,24 +106,21 @@ pub(crate) async fn talk(stream: &mut Stream, address: &str, words: &[Vec<u8>]) 
     let failed = |error: std::io::Error| unreachable(address, error.to_string());
     let garbled = |why: String| StoreError::Garbled { address: address.to_owned(), why };
     stream.write_all(&words.concat()).await.map_err(failed)?;
-    let (mut bytes, mut replies) = (Vec::new(), Vec::new());
+    let (mut coming, mut replies) = (Replies::default(), Vec::new());
     while replies.len() < words.len() {
-        match parse(&bytes).map_err(|error| garbled(error.to_string()))? {
-            Some((Reply::Error(text), _)) => {
+        match coming.take().map_err(|error| garbled(error.to_string()))? {
+            Some(Reply::Error(text)) => {
                 let (meaning, _) = meaning_of(&text);
                 return Err(StoreError::Refused { address: address.to_owned(), meaning, text });
             }
-            Some((reply, len)) => {
-                bytes.drain(..len);
-                replies.push(reply);
-            }
-            None if stream.read_buf(&mut bytes).await.map_err(failed)? == 0 => {
+            Some(reply) => replies.push(reply),
+            None if stream.read_buf(coming.room()).await.map_err(failed)? == 0 => {
                 return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
             }
             None => {}
         }
     }
-    if bytes.is_empty() { Ok(replies) } else { Err(garbled("more than was asked for".to_owned())) }
+    if coming.is_empty() { Ok(replies) } else { Err(garbled("more than was asked for".to_owned())) }
 }
 
 /// `host:port`, of a host that may be an IPv6 address.

@@ -239,7 +239,7 @@ impl Way {
             Way::Address(address) => (dial(address, login).await?, address.clone()),
             Way::Sentinels(sentinels) => sentinels.master(login).await?,
         };
-        let (connection, work) = Connection::over(stream, Vec::new());
+        let (connection, work) = Connection::over(stream);
         Ok((connection, address, Box::pin(work) as Work))
     }
 

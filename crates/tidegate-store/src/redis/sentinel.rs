@@ -5,7 +5,7 @@
 //! would be found without, too, as a server that lost its role refuses or drops its connections.
 
 use super::dial::{CONNECT_TIME_MAX, Login, address_of, dial, talk};
-use super::resp::{Reply, command, parse};
+use super::resp::{Replies, Reply, command};
 use crate::remote::{StoreError, Stream, unreachable};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::time::Duration;
@@ -71,9 +71,9 @@ impl Sentinels {
 
     async fn listen(&self, stream: &mut Stream, tell: &impl Fn(String)) -> std::io::Result<()> {
         stream.write_all(&command(&[b"SUBSCRIBE", CHANNEL])).await?;
-        let (mut bytes, mut silences) = (Vec::new(), 0);
+        let (mut replies, mut silences) = (Replies::default(), 0);
         loop {
-            match tokio::time::timeout(SILENCE, stream.read_buf(&mut bytes)).await {
+            match tokio::time::timeout(SILENCE, stream.read_buf(replies.room())).await {
                 Ok(Ok(0)) => return Ok(()),
                 Ok(Ok(_)) => silences = 0,
                 Ok(Err(error)) => return Err(error),
@@ -83,8 +83,7 @@ impl Sentinels {
                     stream.write_all(&command(&[b"PING"])).await?;
                 }
             }
-            while let Some((reply, len)) = parse(&bytes).map_err(|_| std::io::ErrorKind::InvalidData)? {
-                bytes.drain(..len);
+            while let Some(reply) = replies.take().map_err(|_| std::io::ErrorKind::InvalidData)? {
                 if let Some(address) = self.switched(&reply) {
                     tell(address);
                 }
