@@ -128,9 +128,14 @@ fn f1_the_store_is_nearly_too_slow() {
     }
 }
 
+/// The long run, which has the machine to itself.
+fn is_campaign() -> bool {
+    std::env::var_os("TIDEGATE_STOPS").is_some()
+}
+
 /// While it is away nobody but the failure decides; a second after, nobody but the store.
 fn check_exactness(samples: &[Sample], away: &[Span]) {
-    let mut times = Vec::new();
+    let (mut times, mut worst) = (Vec::new(), 1.0_f64);
     for span in away {
         let meanwhile = |sample: &&Sample| sample.sent > span.from + SETTLED && sample.sent + sample.took < span.to;
         assert!(samples.iter().filter(meanwhile).all(|sample| sample.by == By::Failure));
@@ -149,9 +154,13 @@ fn check_exactness(samples: &[Sample], away: &[Span]) {
         for sample in samples.iter().filter(later) {
             (exact, all) = (exact + u32::from(sample.by == By::Store), all + 1);
         }
-        // A machine that stands still for a moment opens the breaker for another.
-        assert!(all > 0 && exact * 2 >= all, "F2: {exact} of {all} are the store's after a second");
+        worst = worst.min(f64::from(exact) / f64::from(all));
+        // A machine that stands still for a moment opens the breaker for another: a short run, which has other tests
+        // and compilers beside it, allows for that.
+        let tenths = if is_campaign() { 9 } else { 5 };
+        assert!(all > 0 && exact * 10 >= all * tenths, "F2: {exact} of {all} are the store's after a second");
     }
+    println!("a second after, the store decided {:.1} % of all at worst", 100.0 * worst);
     times.sort_unstable();
     println!("exact again after {:?} at the median, {:?} at worst", times[times.len() / 2], times[times.len() - 1]);
 }
