@@ -149,7 +149,8 @@ fn settings(config: &config::Proxy, policy: &Policy) -> Settings {
             policy.max_upstream
         );
     }
-    Settings { max_connections: wanted.min(room), client_timeout, sharing: config.sharing(), ..default }
+    let (sharing, together) = (config.sharing(), config.together());
+    Settings { max_connections: wanted.min(room), client_timeout, sharing, together, ..default }
 }
 
 fn reload_file(args: &Args, running: &config::Proxy, proxy: &Proxy) {
@@ -173,7 +174,7 @@ pub(crate) fn reload(running: &config::Proxy, new: &config::Proxy, proxy: &Proxy
         ("admin", running.admin != new.admin),
         ("max_connections", running.max_connections != new.max_connections),
         ("client_timeout", running.client_timeout != new.client_timeout),
-        ("replicas", running.sharing() != new.sharing()),
+        ("replicas", running.sharing() != new.sharing() || running.together() != new.together()),
     ];
     for (setting, _) in changed.into_iter().filter(|(_, changed)| *changed) {
         warn!("[proxy] {setting} has changed; it takes effect at the next start");

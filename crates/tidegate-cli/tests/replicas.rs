@@ -36,7 +36,7 @@ fn a8_p4_replicas_whose_register_is_in_etcd_never_start_more_than_the_limit() {
 
 fn churn(store: &OneStore, seconds: u64) {
     let mut random = number("SEED", 1);
-    let scene = Scene::start(9, &store.table(), |_| String::new());
+    let scene = Scene::start(9, &store.table(), |_| "replicas = \"share\"\n".to_owned());
     scene.wait_windows(3);
     for second in 0..seconds {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -104,7 +104,7 @@ impl OneStore {
 
 #[test]
 fn a8_two_starts_for_three_numbered_replicas_rotate() {
-    let scene = Scene::start(2, "", |slot| format!("replica = \"{}/3\"\n", slot + 1));
+    let scene = Scene::start(2, "", |slot| format!("replicas = \"share\"\nreplica = \"{}/3\"\n", slot + 1));
     let first = window_of(now()) + 1;
     scene.wait_windows(5);
     let by_slot = scene.check(first, 3);
@@ -117,11 +117,50 @@ fn without_a_store_that_answers_nothing_is_started() {
     let dead = TcpListener::bind("127.0.0.1:0").unwrap();
     let store = format!("[store]\nkind = \"redis\"\nurl = \"redis://{}\"\n", dead.local_addr().unwrap());
     drop(dead);
-    let scene = Scene::start(9, &store, |_| String::new());
-    std::thread::sleep(Duration::from_millis(500));
-    let answer = ask(scene.slots.lock().unwrap()[0].address, 0).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("store_down"), "{answer}");
-    assert_eq!(*scene.seen.lock().unwrap(), []);
+    for replicas in ["share", "exact"] {
+        let scene = Scene::start(9, &store, |_| format!("replicas = \"{replicas}\"\n"));
+        std::thread::sleep(Duration::from_millis(500));
+        let answer = ask(scene.slots.lock().unwrap()[0].address, 0).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("store_down"), "{answer}");
+        assert_eq!(*scene.seen.lock().unwrap(), []);
+    }
+}
+
+/// Three replicas that count together: all of the limit and no more, whatever happens to one of them or to the store.
+#[test]
+fn p4_exact_on_redis_through_kills_pauses_and_a_store_that_stops() {
+    exact(&OneStore::Redis(servers::Server::redis(&[])));
+}
+
+/// The same with three members of etcd, of which the one that leads is stopped.
+#[test]
+fn p4_exact_on_etcd_through_kills_pauses_and_a_leader_that_stops() {
+    exact(&OneStore::Etcd(servers::etcd::Etcd::three()));
+}
+
+fn exact(store: &OneStore) {
+    let scene = Scene::start(9, &store.table(), |_| "in_flight = 8\n".to_owned());
+    scene.wait_windows(2);
+    let first = window_of(now());
+    scene.wait_windows(3);
+    scene.replace(0, "KILL");
+    scene.signal(1, "STOP");
+    std::thread::sleep(Duration::from_secs(number("PAUSE_SECONDS", 3)));
+    let paused = window_of(now()) - 1;
+    scene.signal(1, "CONT");
+    scene.wait_windows(1);
+    let server = store.server();
+    server.signal("STOP");
+    std::thread::sleep(Duration::from_millis(1_500));
+    server.signal("CONT");
+    let calm = window_of(now()) + 2;
+    scene.wait_windows(5);
+    let keys = store.keys_for_ever();
+    assert!(keys.is_empty(), "{keys:?} would stay for ever");
+    let by_slot = scene.check(first, 2);
+    scene.check(calm, 2);
+    let others = (0..REPLICAS).filter(|slot| *slot != 1).map(|slot| by_slot.get(&(paused, slot)).unwrap_or(&0)).sum();
+    assert!((1..=scene.count).contains(&others), "the others go on while one is paused: {others} in window {paused}");
 }
 
 /// Three proxies before one upstream, and clients who never stop asking.
@@ -148,8 +187,7 @@ impl Scene {
         let upstream = upstream(Arc::clone(&seen));
         let slots = (0..REPLICAS).map(|slot| {
             let text = format!(
-                "{store}[proxy]\nlisten = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\nlimit = \"{count} per 2s\"\n\
-                 in_flight = 0\nreplicas = \"share\"\n{}",
+                "{store}[proxy]\nlisten = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\nlimit = \"{count} per 2s\"\n{}",
                 more(slot)
             );
             Replica::start(&folder, folder.write(&format!("{slot}.toml"), &text))
@@ -232,6 +270,9 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{}", std::fs::read_to_string(self.folder.path("log")).unwrap_or_default());
+        }
         self.stop.store(true, Relaxed);
         for mut slot in self.slots.lock().unwrap().drain(..) {
             let _ = slot.child.kill();

@@ -1,8 +1,8 @@
 //! The admin address: `/metrics`, `/debug/vars`, `/livez`, `/readyz`. For people and monitors, not for clients.
 
 use crate::body::Reply;
-use crate::sharing;
 use crate::site::Site;
+use crate::{counting, sharing};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
@@ -55,11 +55,13 @@ fn answer(site: &Site, request: &Request<Incoming>) -> Response<Reply> {
             let kind = "text/plain; version=0.0.4; charset=utf-8";
             let mut page = site.metrics.text(site.queue.census(), upstream);
             sharing::push_metrics(site, &mut page);
+            counting::push_metrics(site, &mut page);
             text(StatusCode::OK, kind, page)
         }
         "/debug/vars" => {
             let mut page = site.metrics.json(site.queue.census(), upstream);
             sharing::push_json(site, &mut page);
+            counting::push_json(site, &mut page);
             text(StatusCode::OK, "application/json", page)
         }
         "/livez" => text(StatusCode::OK, "text/plain", "ok\n".to_owned()),

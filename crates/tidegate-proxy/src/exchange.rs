@@ -7,13 +7,13 @@ use crate::body::{Answer, BodyError, ClientBody, Held, Reply};
 use crate::client::{Busy, Client};
 use crate::fields::{self, Survey};
 use crate::incoming::Head;
-use crate::key::Origin;
+use crate::key::{self, Origin};
 use crate::link::{Link, Sent};
 use crate::outgoing::Outgoing;
 use crate::patience::Patience;
 use crate::queue::{Slot, Waiting};
 use crate::reply::{bad_request, refusal};
-use crate::settings::{Policy, WhenLimited};
+use crate::settings::Policy;
 use crate::site::{Rules, Site};
 use crate::target::{self, Characters, Target};
 use crate::tunnel;
@@ -27,7 +27,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::Micros;
-use tidegate_core::turnstile::{Closed, KeyHash, LineFull};
+use tidegate_core::turnstile::{Closed, KeyHash, LineFull, Name};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
@@ -91,7 +91,11 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
     let key = site.keys.key(&rules.policy.key, &rules.policy.templates, &target, &parts, from);
     let entry = match site.queue.pass(key, arrived) {
         Ok(slot) => Entry::Passed(slot),
-        Err(closed) => Entry::Waits(line_up(site, &rules, closed, key, weight)?),
+        Err(closed) => {
+            let name = || key::name(&rules.policy.key, &rules.policy.templates, &target, &parts, from);
+            let name = site.settings.together.is_some().then(name);
+            Entry::Waits(line_up(site, &rules, closed, (key, name), weight)?)
+        }
     };
     let wants_websocket = parts.version == Version::HTTP_11 && fields::wants_websocket(&parts.headers, roles);
     let on_upgrade = wants_websocket.then(|| parts.extensions.remove::<OnUpgrade>()).flatten();
@@ -143,18 +147,33 @@ fn is_host(host: &[u8]) -> bool {
     !host.is_empty() && host.iter().all(|byte| OF_A_HOST.has(*byte))
 }
 
-/// No slot at once: a place in line, or why there is none.
-fn line_up(site: &Site, rules: &Rules, closed: Closed, key: KeyHash, weight: u32) -> Outcome<Waiting> {
+/// No slot at once: a place in line, or why there is none. A key with a name is counted at the store.
+fn line_up(
+    site: &Site,
+    rules: &Rules,
+    closed: Closed,
+    (key, name): (KeyHash, Option<Name>),
+    weight: u32,
+) -> Outcome<Waiting> {
     if site.queue.part().is_none() && site.others.error().is_some() {
         return Err(Box::new(store_down()));
     }
-    if rules.policy.when_limited == WhenLimited::Reject {
+    let goes = match closed {
+        Closed::Limited(_) | Closed::Busy => rules.rejects(),
+        Closed::Unknown => false,
+        Closed::StoreFailed => true,
+    };
+    if goes {
         return Err(Box::new(deny(site, rules, closed)));
     }
     if site.is_stopping() {
         return Err(Box::new(stopping()));
     }
-    site.queue.wait(key, weight).map_err(|LineFull| {
+    let waiting = match name {
+        None => site.queue.wait(key, weight),
+        Some(name) => site.queue.wait_as(key, name, weight, rules.rejects()),
+    };
+    waiting.map_err(|LineFull| {
         site.metrics.note_line_full();
         let detail = "as many requests wait as may; try again later";
         Box::new(refusal(StatusCode::SERVICE_UNAVAILABLE, "line_full", detail))
@@ -252,7 +271,7 @@ impl Exchange {
         };
         tokio::select! {
             biased;
-            slot = &mut waiting => Ok(slot),
+            slot = &mut waiting => slot.map_err(|closed| Box::new(deny(self.site(), &rules, closed))),
             () = self.site().stopped() => Err(Box::new(stopping())),
             () = gone => Err(self.left()),
             () = too_long => Err(Box::new(deny(self.site(), &rules, Closed::Limited(None)))),
@@ -285,7 +304,8 @@ impl Exchange {
             }
             self.site().metrics.note_again();
             self.client.pool().put_unused(link);
-            slot = self.wait(slot.again(self.arrived, self.weight)).await?;
+            let goes = self.site().rules.load().rejects();
+            slot = self.wait(slot.again(self.arrived, self.weight, goes)).await?;
         }
     }
 

@@ -1,20 +1,21 @@
 //! Whom a request counts for: by default its path, in its normal form.
 //!
 //! Keys are hashed with two seeds of this process and never kept as text, so that no client can make two
-//! keys meet and no key costs more than another. What escapes are left in a path are decoded for the
+//! keys meet and no key costs more than another. At a store all replicas call a key the same: there it is a SHA-256. What escapes are left in a path are decoded for the
 //! key: `/a%40b` and `/a@b` are forwarded as they are written and share one limit.
 
 use crate::target::Target;
 use foldhash::quality::{FoldHasher, RandomState};
 use http::header::{HOST, HeaderName};
 use http::request::Parts;
+use ring::digest::{Context, SHA256};
 use std::borrow::Cow;
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::net::IpAddr;
 use std::str::FromStr;
 use tidegate::layer::{client_address, key_of_address};
-use tidegate_core::turnstile::KeyHash;
+use tidegate_core::turnstile::{KeyHash, Name};
 
 /// One part of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -135,43 +136,57 @@ impl KeyMaker {
         from: Origin,
     ) -> KeyHash {
         let mut both = Both([self.one.build_hasher(), self.other.build_hasher()]);
-        for part in key {
-            match part {
-                KeyPart::Path => match templates.iter().find(|template| template.matches(&target.path)) {
-                    Some(template) => both.write(template.text.as_bytes()),
-                    None => both.write_path(target),
-                },
-                KeyPart::Method => both.write(parts.method.as_str().as_bytes()),
-                KeyPart::Host => {
-                    let host = parts.headers.get(HOST).map(|host| host.as_bytes().to_ascii_lowercase());
-                    both.write(&host.unwrap_or_default());
-                }
-                KeyPart::Ip => {
-                    let address = client_address(&parts.headers, Some(from.peer), from.trusted_hops);
-                    both.write(key_of_address(address.unwrap_or(from.peer)).as_bytes());
-                }
-                KeyPart::Header(name) => {
-                    let values = parts.headers.get_all(name).iter();
-                    values.for_each(|value| both.write(value.as_bytes()));
-                    both.write(b"");
-                }
-            }
-        }
+        write_key(&mut both, key, templates, target, parts, from);
         let [one, other] = both.0;
         KeyHash::new(one.finish(), other.finish())
     }
 }
 
-struct Both<'a>([FoldHasher<'a>; 2]);
+/// The name of a request's key at a store: the same in every replica.
+pub(crate) fn name(key: &[KeyPart], templates: &[Template], target: &Target<'_>, parts: &Parts, from: Origin) -> Name {
+    let mut digest = Digest(Context::new(&SHA256));
+    write_key(&mut digest, key, templates, target, parts, from);
+    let mut name = Name::default();
+    name.0.copy_from_slice(&digest.0.finish().as_ref()[..16]);
+    name
+}
 
-impl Both<'_> {
-    /// Each piece with its length in front, so that no two lists of pieces look alike.
-    fn write(&mut self, piece: &[u8]) {
-        for hasher in &mut self.0 {
-            hasher.write_usize(piece.len());
-            hasher.write(piece);
+fn write_key(
+    sink: &mut impl Pieces,
+    key: &[KeyPart],
+    templates: &[Template],
+    target: &Target<'_>,
+    parts: &Parts,
+    from: Origin,
+) {
+    for part in key {
+        match part {
+            KeyPart::Path => match templates.iter().find(|template| template.matches(&target.path)) {
+                Some(template) => sink.write(template.text.as_bytes()),
+                None => sink.write_path(target),
+            },
+            KeyPart::Method => sink.write(parts.method.as_str().as_bytes()),
+            KeyPart::Host => {
+                let host = parts.headers.get(HOST).map(|host| host.as_bytes().to_ascii_lowercase());
+                sink.write(&host.unwrap_or_default());
+            }
+            KeyPart::Ip => {
+                let address = client_address(&parts.headers, Some(from.peer), from.trusted_hops);
+                sink.write(key_of_address(address.unwrap_or(from.peer)).as_bytes());
+            }
+            KeyPart::Header(name) => {
+                let values = parts.headers.get_all(name).iter();
+                values.for_each(|value| sink.write(value.as_bytes()));
+                sink.write(b"");
+            }
         }
     }
+}
+
+/// What takes the pieces of a key.
+trait Pieces {
+    /// Each piece with its length in front, so that no two lists of pieces look alike.
+    fn write(&mut self, piece: &[u8]);
 
     /// A path as it is read: escapes that its normal form keeps are decoded.
     fn write_path(&mut self, target: &Target<'_>) {
@@ -187,6 +202,26 @@ impl Both<'_> {
             rest = if escape.is_some() { &tail[2..] } else { tail };
         }
         self.write(&decoded);
+    }
+}
+
+struct Both<'a>([FoldHasher<'a>; 2]);
+
+impl Pieces for Both<'_> {
+    fn write(&mut self, piece: &[u8]) {
+        for hasher in &mut self.0 {
+            hasher.write_usize(piece.len());
+            hasher.write(piece);
+        }
+    }
+}
+
+struct Digest(Context);
+
+impl Pieces for Digest {
+    fn write(&mut self, piece: &[u8]) {
+        self.0.update(&(piece.len() as u64).to_be_bytes());
+        self.0.update(piece);
     }
 }
 
@@ -212,9 +247,11 @@ mod tests {
             let (parts, ()) = request.body(()).unwrap().into_parts();
             let target = target::read(&parts.method, &parts.uri).unwrap();
             let from = Origin { peer: "192.0.2.1".parse().unwrap(), trusted_hops: 1 };
-            maker.key(&key, &templates, &target, &parts, from)
+            (maker.key(&key, &templates, &target, &parts, from), name(&key, &templates, &target, &parts, from))
         };
-        assert_eq!(of(one) == of(other), share, "{one} and {other}");
+        let ((one_key, one_name), (other_key, other_name)) = (of(one), of(other));
+        assert_eq!(one_key == other_key, share, "{one} and {other}");
+        assert_eq!(one_name == other_name, share, "{one} and {other}, at a store");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod admin;
 mod body;
 mod client;
+mod counting;
 mod exchange;
 mod fields;
 mod histogram;

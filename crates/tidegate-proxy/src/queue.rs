@@ -10,7 +10,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use tidegate::{Clock, Micros};
 use tidegate_core::replicas::Schedule;
-use tidegate_core::turnstile::{Bounds, Closed, KeyHash, LineFull, Permit, Ticket, Turnstile};
+use tidegate_core::turnstile::{
+    Ask, Bounds, Closed, Dealings, KeyHash, LineFull, Name, Permit, Ticket, Told, Turnstile,
+};
 
 /// Shared by all connections.
 pub(crate) struct Queue {
@@ -18,6 +20,8 @@ pub(crate) struct Queue {
     clock: Arc<Clock>,
     /// Wakes the task that turns windows, when somebody begins to wait for one.
     timer: Mutex<Option<Waker>>,
+    /// Wakes the task that asks the store, when there is something to ask.
+    carrier: Mutex<Option<Waker>>,
 }
 
 /// What the queue holds now.
@@ -30,7 +34,12 @@ pub(crate) struct Census {
 
 impl Queue {
     pub(crate) fn new(bounds: Bounds, clock: Arc<Clock>) -> Queue {
-        Queue { turnstile: Mutex::new(Turnstile::new(bounds)), clock, timer: Mutex::new(None) }
+        Queue {
+            turnstile: Mutex::new(Turnstile::new(bounds)),
+            clock,
+            timer: Mutex::new(None),
+            carrier: Mutex::new(None),
+        }
     }
 
     /// A slot at once, or why not, for whom came at `arrived`, a moment ago. Never inlined, so that a profile
@@ -45,7 +54,44 @@ impl Queue {
     pub(crate) fn wait(self: &Arc<Self>, key: KeyHash, weight: u32) -> Result<Waiting, LineFull> {
         let ticket = self.with(|turnstile, now| turnstile.wait(key, weight, Waker::noop().clone(), now))?;
         self.wake_timer();
-        Ok(Waiting { queue: Arc::clone(self), ticket: Some(ticket) })
+        Ok(Waiting { queue: Arc::clone(self), ticket: Some(ticket), goes: false })
+    }
+
+    /// The same, for a key that has this name at the store. `goes`: when the store says no, he does not stay.
+    pub(crate) fn wait_as(
+        self: &Arc<Self>,
+        key: KeyHash,
+        name: Name,
+        weight: u32,
+        goes: bool,
+    ) -> Result<Waiting, LineFull> {
+        let ticket = self.with(|turnstile, now| turnstile.wait_as(key, name, weight, Waker::noop().clone(), now))?;
+        self.wake_timer();
+        Ok(Waiting { queue: Arc::clone(self), ticket: Some(ticket), goes })
+    }
+
+    /// From now on starts are bought of a store.
+    pub(crate) fn deal_with_store(&self, dealings: Dealings) {
+        self.with(|turnstile, _| turnstile.deal_with_store(dealings));
+    }
+
+    /// Questions to the store, up to so many, each of another key; woken when there are some.
+    pub(crate) fn poll_asks(&self, cx: &Context<'_>, max: usize) -> Poll<Vec<Ask>> {
+        // Before looking: what is to be asked after the look finds the waker.
+        *lock(&self.carrier) = Some(cx.waker().clone());
+        let asks: Vec<Ask> = self.with(|turnstile, now| std::iter::from_fn(|| turnstile.ask(now)).take(max).collect());
+        if asks.is_empty() { Poll::Pending } else { Poll::Ready(asks) }
+    }
+
+    /// When there is something to ask, if nothing happens before.
+    pub(crate) fn next_ask(&self) -> Option<Micros> {
+        let turnstile = lock(&self.turnstile);
+        if turnstile.wants_to_ask() { Some(Micros::ZERO) } else { turnstile.next_ask() }
+    }
+
+    /// What the store said.
+    pub(crate) fn answered(&self, ask: Ask, told: Told) {
+        self.with(|turnstile, now| turnstile.answered(ask, told, now));
     }
 
     /// Turns the window if it is time, and tells when the next one is waited for.
@@ -104,11 +150,14 @@ impl Queue {
 
     /// The same, at a time that was read before. Another thread may have been told a later one: that stands.
     fn at<T>(&self, now: Micros, act: impl FnOnce(&mut Turnstile<Waker>, Micros) -> T) -> T {
-        let (outcome, called) = {
+        let (outcome, called, asks) = {
             let mut turnstile = lock(&self.turnstile);
             let outcome = act(&mut turnstile, now);
-            (outcome, turnstile.called())
+            (outcome, turnstile.called(), turnstile.wants_to_ask())
         };
+        if asks && let Some(carrier) = lock(&self.carrier).take() {
+            carrier.wake();
+        }
         if !called.is_empty() {
             called.into_iter().for_each(Waker::wake);
         }
@@ -146,14 +195,14 @@ impl Slot {
     }
 
     /// It came too late: back into line, in front of those who came after `arrived`.
-    pub(crate) fn again(mut self, arrived: Micros, weight: u32) -> Waiting {
+    pub(crate) fn again(mut self, arrived: Micros, weight: u32, goes: bool) -> Waiting {
         let queue = Arc::clone(&self.queue);
         let permit = self.permit.take();
         let ticket = permit.map(|permit| {
             queue.with(|turnstile, now| turnstile.again(permit, arrived, weight, Waker::noop().clone(), now))
         });
         queue.wake_timer();
-        Waiting { queue, ticket }
+        Waiting { queue, ticket, goes }
     }
 
     /// It was not used: its start counts for nothing, and the next in line has it.
@@ -178,16 +227,28 @@ impl Drop for Slot {
     }
 }
 
-/// Waits for a slot. Dropping it leaves the line.
+/// Waits for a slot. Dropping it leaves the line. It ends without one when the store has failed for long, and, for
+/// those who go, when it says no.
 pub(crate) struct Waiting {
     queue: Arc<Queue>,
     ticket: Option<Ticket>,
+    goes: bool,
+}
+
+impl Waiting {
+    fn goes_for(&self, closed: Closed) -> bool {
+        match closed {
+            Closed::StoreFailed => true,
+            Closed::Limited(_) | Closed::Busy => self.goes,
+            Closed::Unknown => false,
+        }
+    }
 }
 
 impl Future for Waiting {
-    type Output = Slot;
+    type Output = Result<Slot, Closed>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Slot> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Slot, Closed>> {
         let queue = Arc::clone(&self.queue);
         // Polled again after it was ready: nothing more will come.
         let Some(ticket) = self.ticket.take() else { return Poll::Pending };
@@ -195,12 +256,17 @@ impl Future for Waiting {
         match turnstile.claim(ticket) {
             Ok(permit) => {
                 drop(turnstile);
-                Poll::Ready(Slot { queue, permit: Some(permit), waited: true })
+                Poll::Ready(Ok(Slot { queue, permit: Some(permit), waited: true }))
             }
             Err(ticket) => {
+                let closed = turnstile.why(&ticket);
                 turnstile.set_call(&ticket, cx.waker().clone());
                 self.ticket = Some(ticket);
-                Poll::Pending
+                match closed {
+                    // He leaves the line when this is dropped.
+                    Some(closed) if self.goes_for(closed) => Poll::Ready(Err(closed)),
+                    _ => Poll::Pending,
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::settings::{Policy, Settings};
 use crate::site::{Site, TICK};
 use crate::worker::{self, Accepted};
-use crate::{admin, sharing, turning};
+use crate::{admin, counting, sharing, turning};
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::pin::pin;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tidegate::Clock;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
@@ -127,6 +127,9 @@ async fn accept(
     beside.spawn(turning::turn_windows(Arc::clone(&site)));
     beside.spawn(keep_time(Arc::clone(&site)));
     let mut sharing = site.settings.sharing.clone().map(|how| tokio::spawn(sharing::share(Arc::clone(&site), how)));
+    let (end, ended) = oneshot::channel();
+    let together = site.settings.together.clone();
+    let mut counting = together.map(|where_to| tokio::spawn(counting::count(Arc::clone(&site), where_to, ended)));
     if let Some(Ok(admin)) = admin.map(from_std) {
         beside.spawn(admin::serve(admin, Arc::clone(&site)));
     }
@@ -155,6 +158,11 @@ async fn accept(
     if let Some(sharing) = &mut sharing {
         // It takes leave of the others.
         let _ = sharing.await;
+    }
+    drop(end);
+    if let Some(counting) = &mut counting {
+        // What is left is handed back.
+        let _ = counting.await;
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::key::{KeyPart, Template};
 use crate::upstream::Upstream;
 use std::time::Duration;
-use tidegate::{Limit, Sharing};
+use tidegate::{Limit, Sharing, Together};
 use tidegate_core::turnstile::Bounds;
 
 /// What happens to a request that may not start now.
@@ -103,6 +103,10 @@ pub struct Settings {
     pub workers: usize,
     /// Which part of the limit this process holds, if others hold the rest. Default: all of it.
     pub sharing: Option<Sharing>,
+    /// Where replicas count together, if they do. Default: nowhere.
+    pub together: Option<Together>,
+    /// For how long that store may fail before requests that need it are answered 503. Default 3 s.
+    pub store_patience: Duration,
 }
 
 impl Default for Settings {
@@ -115,6 +119,8 @@ impl Default for Settings {
             drain_timeout: Duration::from_secs(10),
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             sharing: None,
+            together: None,
+            store_patience: Duration::from_secs(3),
         }
     }
 }

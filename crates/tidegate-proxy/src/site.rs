@@ -1,11 +1,12 @@
 //! What all threads of a proxy share.
 
+use crate::counting::{self, Counting};
 use crate::key::KeyMaker;
 use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::queue::Queue;
 use crate::reply::Denials;
-use crate::settings::{Policy, Settings};
+use crate::settings::{Policy, Settings, WhenLimited};
 use crate::sharing::{self, Others};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(crate) struct Site {
     pub(crate) pools: Pools,
     pub(crate) metrics: Metrics,
     pub(crate) others: Others,
+    pub(crate) counting: Counting,
     /// Counted up about every [`TICK`].
     pub(crate) tick: AtomicU64,
     stopping: AtomicBool,
@@ -44,6 +46,11 @@ impl Rules {
     fn new(policy: Policy, generation: u64) -> Rules {
         let (denials, upstream_ticks) = (Denials::new(policy.limit), ticks(policy.upstream_timeout));
         Rules { policy, denials, upstream_ticks, generation }
+    }
+
+    /// Who may not start now does not wait.
+    pub(crate) fn rejects(&self) -> bool {
+        self.policy.when_limited == WhenLimited::Reject
     }
 }
 
@@ -77,6 +84,7 @@ impl Site {
             pools: Pools::new(settings.workers),
             metrics: Metrics::default(),
             others: Others::default(),
+            counting: Counting::default(),
             tick: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
             stop: Notify::new(),
@@ -86,7 +94,16 @@ impl Site {
         if let Some(sharing) = &site.settings.sharing {
             site.queue.set_parts(sharing::at_first(sharing));
         }
+        site.deal_with_store();
         site
+    }
+
+    /// Buys starts of the store, if replicas count together.
+    fn deal_with_store(&self) {
+        if self.settings.together.is_some() {
+            let rejects = self.rules.load().rejects();
+            self.queue.deal_with_store(counting::dealings(self.settings.store_patience, rejects));
+        }
     }
 
     /// Puts another policy in force. What was sent to the upstream ends by the one that it began with; who waits
@@ -97,6 +114,7 @@ impl Site {
         let (bounds, period) = (policy.bounds(), policy.limit.period());
         // First of all: whom other bounds let through goes where the new policy says.
         self.rules.store(Arc::new(Rules::new(policy, generation)));
+        self.deal_with_store();
         if let Some(sharing) = &self.settings.sharing
             && old.policy.limit.period() != period
         {

@@ -121,7 +121,7 @@ fn p1_p2_futures_dropped_at_random_points() {
                     }
                     3 if !waiting.is_empty() => {
                         let at = random.index(waiting.len());
-                        if let Poll::Ready(slot) = std::pin::Pin::new(&mut waiting[at]).poll(&mut cx) {
+                        if let Poll::Ready(Ok(slot)) = std::pin::Pin::new(&mut waiting[at]).poll(&mut cx) {
                             drop(waiting.swap_remove(at));
                             slots.push(slot);
                         }
@@ -136,7 +136,7 @@ fn p1_p2_futures_dropped_at_random_points() {
                         match random.below(3) {
                             0 => drop(slot),
                             1 => slot.give_back(),
-                            _ => waiting.push(slot.again(Micros::from_millis(now), 1)),
+                            _ => waiting.push(slot.again(Micros::from_millis(now), 1, false)),
                         }
                     }
                     6 => {

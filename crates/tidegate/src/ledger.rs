@@ -3,35 +3,40 @@
 //! What is asked and what an answer means is decided in [`tidegate_core::turnstile`]; here a question is carried to
 //! the store, in one round trip, and the slots that were lent are kept from running out.
 
-use crate::{Micros, RedisUrl};
+mod redis;
+
+use crate::StoreUrl;
+use redis::RedisTallies;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidegate_core::replicas::{ReplicaId, SLOTS_LEASE};
 use tidegate_core::turnstile::{Name, Question, Told};
-use tidegate_store::redis::{Bought, Redis};
+#[cfg(feature = "etcd")]
+use tidegate_store::etcd::{Etcd, Tallies as EtcdTallies};
 
 /// Where replicas count together, and under which name.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Together {
     /// The store.
-    pub redis: RedisUrl,
+    pub store: StoreUrl,
     /// What the replicas of one limit have in common.
     pub name: String,
 }
 
 /// One replica's way to the store.
 pub struct Ledger {
-    redis: Redis,
-    name: String,
+    tallies: Tallies,
     me: ReplicaId,
-    /// Questions are numbered, so that the store can tell one that was overtaken.
-    numbers: AtomicU64,
     /// The last question of each key of which slots are held: who says nothing loses them.
     lent: Mutex<HashMap<Name, Question>>,
-    round_trips: AtomicU64,
+}
+
+enum Tallies {
+    Redis(RedisTallies),
+    #[cfg(feature = "etcd")]
+    Etcd(EtcdTallies),
 }
 
 /// How long an answer is waited for.
@@ -40,15 +45,14 @@ const WITHIN: Duration = Duration::from_secs(1);
 impl Ledger {
     /// Connects, or goes on trying in the background.
     pub async fn open(together: Together) -> Ledger {
-        let Together { redis, name } = together;
-        Ledger {
-            redis: Redis::open(redis).await,
-            name,
-            me: ReplicaId(RandomState::new().hash_one(0_u8)),
-            numbers: AtomicU64::new(1),
-            lent: Mutex::default(),
-            round_trips: AtomicU64::new(0),
-        }
+        let Together { store, name } = together;
+        let me = ReplicaId(RandomState::new().hash_one(0_u8));
+        let tallies = match store {
+            StoreUrl::Redis(url) => Tallies::Redis(RedisTallies::open(url, name, me).await),
+            #[cfg(feature = "etcd")]
+            StoreUrl::Etcd(url) => Tallies::Etcd(EtcdTallies::new(Etcd::open(url).await, &name, me)),
+        };
+        Ledger { tallies, me, lent: Mutex::default() }
     }
 
     /// This replica's name, drawn at random.
@@ -66,15 +70,23 @@ impl Ledger {
     /// Round trips that were made, with those that failed.
     #[must_use]
     pub fn round_trips(&self) -> u64 {
-        self.round_trips.load(Relaxed)
+        match &self.tallies {
+            Tallies::Redis(redis) => redis.round_trips(),
+            #[cfg(feature = "etcd")]
+            Tallies::Etcd(etcd) => etcd.round_trips(),
+        }
     }
 
-    /// Carries a question to the store. One round trip.
+    /// Carries a question to the store. One round trip, on etcd more when other replicas ask at the same time.
     ///
     /// # Errors
     /// Why there is no answer. The store may have counted what was asked for: then fewer start, not more.
-    pub async fn ask(&self, question: &Question, now: Micros) -> Result<Told, String> {
-        let told = self.carry(question, now).await?;
+    pub async fn ask(&self, question: &Question) -> Result<Told, String> {
+        let told = match &self.tallies {
+            Tallies::Redis(redis) => redis.buy(question, WITHIN).await,
+            #[cfg(feature = "etcd")]
+            Tallies::Etcd(etcd) => etcd.buy(question, WITHIN).await.map_err(|error| error.to_string()),
+        }?;
         let held = question.held + told.granted;
         let mut lent = self.lent();
         if question.in_flight > 0 && held > 0 {
@@ -91,41 +103,15 @@ impl Ledger {
     /// Why that failed for some key.
     pub async fn keep(&self) -> Result<(), String> {
         let lent: Vec<Question> = self.lent().values().copied().collect();
-        for question in lent {
-            self.round_trips.fetch_add(1, Relaxed);
-            let kept = self.redis.keep_slots(self.key(&question), self.me, question.held, WITHIN).await;
-            kept.map_err(|error| error.to_string())?;
+        match &self.tallies {
+            Tallies::Redis(redis) => redis.keep(&lent, WITHIN).await,
+            #[cfg(feature = "etcd")]
+            Tallies::Etcd(etcd) => etcd.keep(&lent, WITHIN).await,
         }
-        Ok(())
-    }
-
-    async fn carry(&self, question: &Question, now: Micros) -> Result<Told, String> {
-        let number = self.numbers.fetch_add(1, Relaxed);
-        self.round_trips.fetch_add(1, Relaxed);
-        match self.redis.buy(self.key(question), (self.me, number), question, None, WITHIN).await {
-            Ok(Bought::Told(told)) => Ok(told),
-            Ok(Bought::Overtaken) => Ok(Told::FAILED),
-            Ok(Bought::OtherTime(theirs)) => Err(format!(
-                "the clock of {} says {}, this machine's says {}, and between them a window begins; set them alike, with NTP",
-                self.redis.url(),
-                seconds(theirs),
-                seconds(now)
-            )),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    fn key(&self, question: &Question) -> Vec<u8> {
-        let hash: String = question.name.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        // Windows of another length are other windows.
-        format!("tidegate:exact:{}:{}:{{{hash}}}", self.name, question.period.get()).into_bytes()
+        .map_err(|error| error.to_string())
     }
 
     fn lent(&self) -> MutexGuard<'_, HashMap<Name, Question>> {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn seconds(at: Micros) -> String {
-    format!("{}.{:03} s", at.get() / 1_000_000, at.get() / 1_000 % 1_000)
 }

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidegate::{Limit, Sharing, StoreUrl, text};
+use tidegate::{Limit, Sharing, StoreUrl, Together, text};
 use tidegate_proxy::{KeyPart, Policy, Template, Upstream, WhenLimited};
 
 /// What the file says of the proxy. Settings that are left out have the proxy's defaults.
@@ -37,18 +37,22 @@ pub(crate) struct Proxy {
     pub(crate) client_timeout: Option<Duration>,
     replicas: Replicas,
     replica: Option<(u32, u32)>,
-    /// The store through which replicas find each other.
+    /// The store through which replicas count together, or find each other.
     store: Option<StoreUrl>,
 }
 
-/// What the limit is of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// How replicas keep one limit.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Replicas {
-    /// Of this process alone.
-    Alone,
-    /// Of all replicas; each holds a part.
+    /// They count together, in the store. In memory, that is this process alone.
+    #[default]
+    Exact,
+    /// Each holds a part.
     Share,
 }
+
+/// What the replicas of a proxy have in common at a store.
+const NAME: &str = "proxy";
 
 impl Default for Proxy {
     fn default() -> Proxy {
@@ -72,7 +76,7 @@ impl Default for Proxy {
             connect_timeout: None,
             upstream_timeout: None,
             client_timeout: None,
-            replicas: Replicas::Alone,
+            replicas: Replicas::Exact,
             replica: None,
             store: None,
         }
@@ -137,19 +141,14 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Proxy {
         connect_timeout: section.parsed("connect_timeout", "5s", duration),
         upstream_timeout: section.parsed("upstream_timeout", "60s", duration),
         client_timeout: section.parsed("client_timeout", "60s", duration),
-        replicas: section.parsed("replicas", "share", replicas).unwrap_or(Replicas::Alone),
+        replicas: section.parsed("replicas", "exact", replicas).unwrap_or_default(),
         replica: section.parsed("replica", "1/3", replica),
         store: None,
     };
     let _: Option<()> = section.parsed("on_failure", "deny", on_failure);
-    for setting in ["replica", "on_failure"] {
-        if let (Some(node), Replicas::Alone) = (section.node(setting), proxy.replicas) {
-            section.refuse(
-                node.place,
-                setting,
-                "it has no effect without replicas = \"share\"; add that, or leave it out",
-            );
-        }
+    if let (Some(node), Replicas::Exact) = (section.node("replica"), proxy.replicas) {
+        let message = "it has no effect without replicas = \"share\"; add that, or leave it out";
+        section.refuse(node.place, "replica", message);
     }
     if let (Some(node), Err(message)) = (section.node("upstream"), proxy.upstream()) {
         section.refuse(node.place, "upstream", &message);
@@ -158,7 +157,7 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Proxy {
 }
 
 impl Proxy {
-    /// Tells it where replicas find each other.
+    /// Tells it where replicas count together or find each other.
     ///
     /// # Errors
     /// When they must, and cannot.
@@ -172,12 +171,18 @@ impl Proxy {
         Ok(())
     }
 
+    /// Where replicas count together, if they do.
+    pub(crate) fn together(&self) -> Option<Together> {
+        let store = self.store.clone().filter(|_| self.replicas == Replicas::Exact)?;
+        Some(Together { store, name: NAME.to_owned() })
+    }
+
     /// Which part of the limit this process holds.
     pub(crate) fn sharing(&self) -> Option<Sharing> {
         match (self.replicas, self.replica, &self.store) {
-            (Replicas::Alone, ..) => None,
+            (Replicas::Exact, ..) => None,
             (Replicas::Share, Some((rank, of)), _) => Some(Sharing::Fixed(rank, of)),
-            (Replicas::Share, None, Some(url)) => Some(Sharing::Through(url.clone(), "proxy".to_owned())),
+            (Replicas::Share, None, Some(url)) => Some(Sharing::Through(url.clone(), NAME.to_owned())),
             (Replicas::Share, None, None) => None,
         }
     }
@@ -228,8 +233,8 @@ pub(crate) fn limit(text: &str) -> Result<Limit, String> {
 fn replicas(text: &str) -> Result<Replicas, String> {
     match text {
         "share" => Ok(Replicas::Share),
-        "exact" => Err("\"exact\" is not in this version; use \"share\", or leave it out".to_owned()),
-        other => Err(format!("\"{}\" is no way to be several; use \"share\"", other.escape_debug())),
+        "exact" => Ok(Replicas::Exact),
+        other => Err(format!("\"{}\" is no way to be several; use \"exact\" or \"share\"", other.escape_debug())),
     }
 }
 

@@ -73,7 +73,7 @@ client_timeout = "3s"
         ("key = [\"query\"]", "use path, method, host, ip or header.NAME"),
         ("key = []", "all requests would share one limit"),
         ("templates = [\"/users\"]", "has no blank"),
-        ("replicas = \"exact\"", "\"exact\" is not in this version; use \"share\""),
+        ("replicas = \"some\"", "\"some\" is no way to be several; use \"exact\" or \"share\""),
         ("replica = \"1/3\"", "replica: it has no effect without replicas = \"share\""),
         ("limits = \"x\"", "did you mean \"limit\"?"),
     ] {
@@ -92,6 +92,13 @@ fn replicas_share_by_number_or_through_a_redis() {
     assert_eq!(on_redis, through(tidegate::StoreUrl::Redis(tidegate::RedisUrl::local())));
     let on_etcd = sharing("[store]\nkind = \"etcd\"\n[proxy]\nreplicas = \"share\"");
     assert_eq!(on_etcd, through(tidegate::StoreUrl::Etcd(tidegate::EtcdUrl::local())));
+    let together = |text: &str| read(text, &[]).unwrap().proxy.unwrap().together();
+    assert_eq!(together("[proxy]\nreplicas = \"exact\""), None, "in memory, a process counts alone");
+    let counted = |url| Some(tidegate::Together { store: url, name: "proxy".to_owned() });
+    let on_redis = together("[store]\nkind = \"redis\"\n[proxy]");
+    assert_eq!(on_redis, counted(tidegate::StoreUrl::Redis(tidegate::RedisUrl::local())));
+    let on_etcd = together("[store]\nkind = \"etcd\"\n[proxy]\nreplicas = \"exact\"");
+    assert_eq!(on_etcd, counted(tidegate::StoreUrl::Etcd(tidegate::EtcdUrl::local())));
     check_parts(
         "[proxy]\nreplicas = \"share\"",
         &["t.toml:1:", "set [store] kind = \"redis\" or \"etcd\", or number them"],

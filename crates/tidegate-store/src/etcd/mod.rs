@@ -5,17 +5,21 @@
 //! revisions. Leases only clean up; no count ever depends on one.
 
 mod base64;
+mod broom;
 mod error;
 mod json;
 mod lease;
 mod member;
 mod members;
 mod session;
+mod tally;
 mod txn;
 mod url;
 
 pub use crate::remote::{Meaning, StoreError, Tls, TlsFiles, UrlError};
+pub use broom::Broom;
 pub use lease::LeaseId;
+pub use tally::Tallies;
 pub use txn::{Condition, OPERATIONS_MAX, Operation, Outcome, Pair, Txn};
 pub use url::Url;
 
@@ -85,6 +89,12 @@ impl Etcd {
             answer => answer,
         }
         .map_err(|(error, _)| error)
+    }
+
+    /// An answer that makes no sense.
+    #[must_use]
+    pub fn senseless(&self, why: &str) -> StoreError {
+        self.garbled(why)
     }
 
     /// The reply makes no sense.

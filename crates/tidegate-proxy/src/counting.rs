@@ -1,0 +1,182 @@
+//! Replicas that count together: the turnstile's questions are carried to the store, and its answers back.
+//!
+//! A request that must ask stands in line like any other; here is only the task that asks for all of them. Many who wait
+//! for one key are one question.
+
+use crate::metrics::push;
+use crate::queue::Queue;
+use crate::site::Site;
+use std::fmt::Write as _;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tidegate::{Clock, Ledger, Micros, Together};
+use tidegate_core::turnstile::{Ask, Dealings, Told};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use tracing::{info, warn};
+
+/// What this replica has to do with the store.
+#[derive(Default)]
+pub(crate) struct Counting {
+    ledger: OnceLock<Arc<Ledger>>,
+    granted: AtomicU64,
+    failed: AtomicU64,
+    /// When the store last answered, in microseconds.
+    heard: AtomicU64,
+    error: Mutex<Option<String>>,
+}
+
+/// Questions on their way at once, each of another key.
+const OUT_MAX: usize = 1_000;
+/// How long the last questions may take when the proxy stops.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Longest sleep: the clock may be set ahead meanwhile.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+/// How the turnstile deals with the store.
+pub(crate) fn dealings(patience: Duration, call_all: bool) -> Dealings {
+    let patience = Micros::saturating(u64::try_from(patience.as_micros()).unwrap_or(u64::MAX));
+    Dealings { patience, call_all }
+}
+
+impl Counting {
+    /// Why the store does not answer, if it does not.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, outcome: Result<Told, String>, now: Micros) -> Told {
+        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome {
+            Ok(told) => {
+                self.heard.store(now.get(), Relaxed);
+                self.granted.fetch_add(told.granted.into(), Relaxed);
+                if error.take().is_some() {
+                    info!("the store answers again: the replicas count together");
+                }
+                told
+            }
+            Err(why) => {
+                self.failed.fetch_add(1, Relaxed);
+                if error.is_none() {
+                    warn!("{why}; who wants to start waits for it, then is answered 503");
+                }
+                *error = Some(why);
+                Told::FAILED
+            }
+        }
+    }
+}
+
+/// Carries questions until the last request has ended, and then what is left to say.
+pub(crate) async fn count(site: Arc<Site>, together: Together, ended: oneshot::Receiver<()>) {
+    let ledger = Arc::new(Ledger::open(together).await);
+    let _ = site.counting.ledger.set(Arc::clone(&ledger));
+    let mut carrier = Carrier { site: &site, ledger, out: JoinSet::new() };
+    carrier.carry_until(ended).await;
+    let _ = timeout(FAREWELL, carrier.settle()).await;
+}
+
+struct Carrier<'a> {
+    site: &'a Arc<Site>,
+    ledger: Arc<Ledger>,
+    out: JoinSet<(Ask, Result<Told, String>)>,
+}
+
+impl Carrier<'_> {
+    async fn carry_until(&mut self, mut ended: oneshot::Receiver<()>) {
+        let mut beat = interval(self.ledger.beat());
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let room = OUT_MAX.saturating_sub(self.out.len());
+            tokio::select! {
+                _ = &mut ended => return,
+                asks = asks(&self.site.queue, &self.site.clock, room) => self.send(asks),
+                Some(Ok((ask, outcome))) = self.out.join_next() => self.receive(ask, outcome),
+                _ = beat.tick() => {
+                    let ledger = Arc::clone(&self.ledger);
+                    // What fails here fails for questions, too, and is told there.
+                    tokio::spawn(async move { ledger.keep().await });
+                }
+            }
+        }
+    }
+
+    /// Hands back what is left, so that the others need not wait for a lease.
+    async fn settle(&mut self) {
+        while self.site.queue.next_ask().is_some() || !self.out.is_empty() {
+            let room = OUT_MAX.saturating_sub(self.out.len());
+            tokio::select! {
+                asks = asks(&self.site.queue, &self.site.clock, room) => self.send(asks),
+                Some(Ok((ask, outcome))) = self.out.join_next() => self.receive(ask, outcome),
+            }
+        }
+    }
+
+    fn send(&mut self, asks: Vec<Ask>) {
+        for ask in asks {
+            let ledger = Arc::clone(&self.ledger);
+            self.out.spawn(async move {
+                let outcome = ledger.ask(&ask.question).await;
+                (ask, outcome)
+            });
+        }
+    }
+
+    fn receive(&mut self, ask: Ask, outcome: Result<Told, String>) {
+        let told = self.site.counting.note(outcome, self.site.clock.now());
+        self.site.queue.answered(ask, told);
+    }
+}
+
+/// The next questions, as soon as there are any.
+async fn asks(queue: &Queue, clock: &Clock, room: usize) -> Vec<Ask> {
+    if room == 0 {
+        return std::future::pending().await;
+    }
+    loop {
+        let due =
+            queue.next_ask().map_or(SLEEP_MAX, |due| Duration::from_micros(due.saturating_sub(clock.now()).get()));
+        let alarm = Instant::now() + due.min(SLEEP_MAX);
+        tokio::select! {
+            asks = poll_fn(|cx| queue.poll_asks(cx, room)) => return asks,
+            // Rounded up by the timer: then something is due.
+            () = sleep_until(alarm) => {}
+        }
+    }
+}
+
+/// What the store has to do with it, for Prometheus.
+pub(crate) fn push_metrics(site: &Site, page: &mut String) {
+    let Some(ledger) = site.counting.ledger.get() else { return };
+    let Counting { granted, failed, .. } = &site.counting;
+    let answers = u64::from(site.counting.error().is_none());
+    for (name, kind, help, value) in [
+        ("granted_total", "counter", "Starts that the store granted this replica.", granted.load(Relaxed)),
+        ("round_trips_total", "counter", "Round trips to the store.", ledger.round_trips()),
+        ("store_failures_total", "counter", "Questions that the store did not answer.", failed.load(Relaxed)),
+        ("store_up", "gauge", "1: the store answered last time.", answers),
+    ] {
+        push(page, &format!("tidegate_proxy_{name}"), kind, help, value);
+    }
+}
+
+/// The same in the JSON summary, with names.
+pub(crate) fn push_json(site: &Site, page: &mut String) {
+    let Some(ledger) = site.counting.ledger.get() else { return };
+    let Counting { granted, failed, heard, .. } = &site.counting;
+    // The object's own brace.
+    page.truncate(page.trim_end().len() - 1);
+    let seen = site.clock.now().get().saturating_sub(heard.load(Relaxed));
+    let _ = writeln!(
+        page,
+        ",\"replica\":\"{}\",\"granted\":{},\"round_trips\":{},\"store_failures\":{},\"seen_us\":{seen}}}",
+        ledger.me(),
+        granted.load(Relaxed),
+        ledger.round_trips(),
+        failed.load(Relaxed)
+    );
+}

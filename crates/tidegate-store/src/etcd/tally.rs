@@ -1,0 +1,290 @@
+//! What replicas that count together keep in etcd: [`tidegate_core::replicas::grant`], with compare-and-swap.
+//!
+//! `…/w/WINDOW` holds how many have started in a window, and `…/f/REPLICA` how many a replica has under way. The
+//! first is under a lease that only cleans up: another window is another key, so that nothing a lease does can
+//! restart or extend a count. The second goes with the lease of its replica: that is how a dead one gives up its slots.
+//!
+//! A question is one transaction, by what was last seen of its key. It holds if nobody else has written meanwhile;
+//! otherwise it reads what is there, and is tried again by that.
+
+use super::{Broom, Condition, Etcd, LeaseId, Meaning, Operation, Outcome, Pair, StoreError, Txn};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tidegate_core::replicas::{ReplicaId, SLOTS_LEASE, grant};
+use tidegate_core::turnstile::{Name, Outlook, Question, Told};
+use tokio::time::Instant;
+
+/// One replica's counts and slots in etcd.
+#[derive(Debug)]
+pub struct Tallies {
+    etcd: Etcd,
+    /// Where all of it is: `tidegate/exact/NAME`.
+    place: String,
+    me: ReplicaId,
+    /// Under which slots are held.
+    slots: Mutex<Option<LeaseId>>,
+    /// For counts, by the length of a window.
+    brooms: Mutex<HashMap<u64, Arc<Broom>>>,
+    /// What was last seen of each key. Only to save a round trip.
+    seen: Mutex<HashMap<Name, Seen>>,
+    round_trips: AtomicU64,
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Default, Debug)]
+struct Seen {
+    window: u64,
+    started: u32,
+    /// The count's last change; 0: there is none.
+    counted: i64,
+    /// What the other replicas hold, and as of which revision that is known.
+    others: u32,
+    as_of: i64,
+    /// The last change of what this replica holds; 0: there is none.
+    mine: i64,
+}
+
+/// Keys that are remembered. Past it all are forgotten: the next question of each takes a round trip more.
+const SEEN_MAX: usize = 100_000;
+/// Counts live for so many windows, and a minute.
+const COUNTS_LIVE: u32 = 2;
+
+impl Tallies {
+    /// Those of a replica of the limit with this name.
+    #[must_use]
+    pub fn new(etcd: Etcd, name: &str, me: ReplicaId) -> Tallies {
+        Tallies {
+            etcd,
+            place: format!("tidegate/exact/{name}"),
+            me,
+            slots: Mutex::default(),
+            brooms: Mutex::default(),
+            seen: Mutex::default(),
+            round_trips: AtomicU64::new(0),
+        }
+    }
+
+    /// The store.
+    #[must_use]
+    pub const fn etcd(&self) -> &Etcd {
+        &self.etcd
+    }
+
+    /// How many transactions were sent.
+    #[must_use]
+    pub fn round_trips(&self) -> u64 {
+        self.round_trips.load(Relaxed)
+    }
+
+    /// Asks for starts of one key. One round trip if nobody else asked since this replica last did.
+    ///
+    /// # Errors
+    /// When etcd cannot be reached, does not answer, or refuses. It may have counted all the same.
+    pub async fn buy(&self, question: &Question, within: Duration) -> Result<Told, StoreError> {
+        let by = Instant::now() + within;
+        let known = lock(&self.seen).remove(&question.name).unwrap_or_default();
+        let mut seen = known.in_window(question.window);
+        let (mut is_fresh, mut leases_lost) = (false, 0);
+        loop {
+            let (started, told) = grant(seen.started, seen.others, question);
+            // Slots that ended with their lease are no change that a comparison notices: that needs a look.
+            let sure = is_fresh || told.outlook != Outlook::Full || told.granted == question.want;
+            let txn = match self.swap(question, &seen, started, told, by).await {
+                Ok(swap) if sure => swap,
+                Ok(_) => Txn { then: self.look(question), ..Txn::default() },
+                Err(error) => return Err(error),
+            };
+            let outcome = match self.send(&txn, by).await {
+                Err(StoreError::Refused { meaning: Meaning::NoLease, .. }) if leases_lost == 0 => {
+                    leases_lost += 1;
+                    self.forget_leases();
+                    continue;
+                }
+                outcome => outcome?,
+            };
+            if outcome.held && sure {
+                self.remember(question, seen.after(started, told, question, outcome.revision));
+                let outlook = match told.outlook {
+                    // Not looked at.
+                    _ if question.want == 0 => Outlook::Open,
+                    // Not looked at whether slots were given back meanwhile.
+                    Outlook::Full if !is_fresh => Outlook::Open,
+                    outlook => outlook,
+                };
+                return Ok(Told { outlook, ..told });
+            }
+            (seen, is_fresh) = (self.found(question, &outcome)?, true);
+        }
+    }
+
+    /// Keeps this replica's slots from being given up. If they were, what is `lent` is held again.
+    ///
+    /// # Errors
+    /// When etcd cannot be reached, does not answer, or refuses.
+    pub async fn keep(&self, lent: &[Question], within: Duration) -> Result<(), StoreError> {
+        let lease = *lock(&self.slots);
+        let Some(lease) = lease else { return Ok(()) };
+        self.round_trips.fetch_add(1, Relaxed);
+        if self.etcd.keep_alive(lease, within).await?.is_zero() {
+            self.forget_leases();
+            for question in lent {
+                self.hold_again(question, within).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says again what is held of a key, unless etcd knows it.
+    async fn hold_again(&self, question: &Question, within: Duration) -> Result<(), StoreError> {
+        let (by, key) = (Instant::now() + within, self.slot_key(question));
+        let value = question.held.to_string().into_bytes();
+        let put = Operation::Put { key: key.clone(), value, lease: Some(self.slots_lease(by).await?) };
+        let txn = Txn { when: vec![Condition::Revision { key, is: 0 }], then: vec![put], otherwise: vec![] };
+        self.send(&txn, by).await.map(drop)
+    }
+
+    /// The transaction that answers a question by what was last seen, if that is still so.
+    async fn swap(
+        &self,
+        question: &Question,
+        seen: &Seen,
+        started: u32,
+        told: Told,
+        by: Instant,
+    ) -> Result<Txn, StoreError> {
+        let mut txn = Txn { otherwise: self.look(question), ..Txn::default() };
+        let counts = question.want > 0 || question.unused > 0;
+        if counts {
+            txn.when.push(Condition::Revision { key: self.count_key(question), is: seen.counted });
+        }
+        if started != seen.started {
+            let lease = Some(self.broom(question.period.get()).lease(&self.etcd, left(by)).await?);
+            let value = started.to_string().into_bytes();
+            txn.then.push(Operation::Put { key: self.count_key(question), value, lease });
+        }
+        if question.in_flight > 0 {
+            let (key, held) = (self.slot_key(question), question.held + told.granted);
+            txn.when.push(match question.want {
+                0 => Condition::Revision { key: key.clone(), is: seen.mine },
+                _ => Condition::UnchangedSince { prefix: self.slots_prefix(question), revision: seen.as_of },
+            });
+            txn.then.push(match held {
+                0 => Operation::Delete { key },
+                _ => {
+                    let (value, lease) = (held.to_string().into_bytes(), Some(self.slots_lease(by).await?));
+                    Operation::Put { key, value, lease }
+                }
+            });
+        }
+        Ok(txn)
+    }
+
+    fn look(&self, question: &Question) -> Vec<Operation> {
+        let (key, prefix) = (self.count_key(question), self.slots_prefix(question));
+        vec![Operation::Get { key }, Operation::GetPrefix { prefix }]
+    }
+
+    /// What a look found.
+    fn found(&self, question: &Question, outcome: &Outcome) -> Result<Seen, StoreError> {
+        let [count, slots] = outcome.found.as_slice() else {
+            return Err(self.etcd.senseless("a look with other answers than were asked for"));
+        };
+        let mine = self.slot_key(question);
+        let number = |pair: &Pair| {
+            let number = std::str::from_utf8(&pair.value).ok().and_then(|text| text.parse::<u32>().ok());
+            number.ok_or_else(|| {
+                let key = String::from_utf8_lossy(&pair.key).into_owned();
+                self.etcd.senseless(&format!("{key} holds no count; delete it"))
+            })
+        };
+        let mut seen = Seen { window: question.window, as_of: outcome.revision, ..Seen::default() };
+        if let Some(pair) = count.first() {
+            (seen.started, seen.counted) = (number(pair)?, pair.revision);
+        }
+        for pair in slots {
+            match pair.key == mine {
+                true => seen.mine = pair.revision,
+                false => seen.others = seen.others.saturating_add(number(pair)?),
+            }
+        }
+        Ok(seen)
+    }
+
+    async fn send(&self, txn: &Txn, by: Instant) -> Result<Outcome, StoreError> {
+        self.round_trips.fetch_add(1, Relaxed);
+        self.etcd.transact(txn, left(by)).await
+    }
+
+    fn remember(&self, question: &Question, known: Seen) {
+        let mut seen = lock(&self.seen);
+        if seen.len() >= SEEN_MAX {
+            seen.clear();
+        }
+        seen.insert(question.name, known);
+    }
+
+    async fn slots_lease(&self, by: Instant) -> Result<LeaseId, StoreError> {
+        let known = *lock(&self.slots);
+        if let Some(lease) = known {
+            return Ok(lease);
+        }
+        let lease = self.etcd.grant_lease(Duration::from_micros(SLOTS_LEASE.get()), left(by)).await?;
+        // Of two that were granted at the same time one is not used, and runs out.
+        Ok(*lock(&self.slots).get_or_insert(lease))
+    }
+
+    fn broom(&self, period: u64) -> Arc<Broom> {
+        let lives = Duration::from_micros(period).saturating_mul(COUNTS_LIVE) + Duration::from_secs(60);
+        Arc::clone(lock(&self.brooms).entry(period).or_insert_with(|| Arc::new(Broom::new(lives))))
+    }
+
+    fn forget_leases(&self) {
+        *lock(&self.slots) = None;
+        lock(&self.brooms).clear();
+    }
+
+    fn key(&self, question: &Question) -> String {
+        let hash: String = question.name.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        // Windows of another length are other windows.
+        format!("{}/{}/{hash}", self.place, question.period.get())
+    }
+
+    fn count_key(&self, question: &Question) -> Vec<u8> {
+        format!("{}/w/{}", self.key(question), question.window).into_bytes()
+    }
+
+    fn slots_prefix(&self, question: &Question) -> Vec<u8> {
+        format!("{}/f/", self.key(question)).into_bytes()
+    }
+
+    fn slot_key(&self, question: &Question) -> Vec<u8> {
+        format!("{}/f/{}", self.key(question), self.me).into_bytes()
+    }
+}
+
+impl Seen {
+    /// In another window nothing has started, as far as is known.
+    fn in_window(self, window: u64) -> Seen {
+        if self.window == window { self } else { Seen { window, started: 0, counted: 0, ..self } }
+    }
+
+    /// What is known after an answer.
+    fn after(self, started: u32, told: Told, question: &Question, revision: i64) -> Seen {
+        let counted = if started == self.started { self.counted } else { revision };
+        let looked = question.in_flight > 0 && question.want > 0;
+        let mine = if question.held + told.granted > 0 { revision } else { 0 };
+        // Whoever only told what he holds did not look at the others.
+        Seen { started, counted, mine, as_of: if looked { revision } else { self.as_of }, ..self }
+    }
+}
+
+/// The time that is left, or so little that it says why.
+fn left(by: Instant) -> Duration {
+    by.saturating_duration_since(Instant::now())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,152 @@
+//! Replicas that count together in a real etcd: against the core's tally, against each other, through a change of leader.
+#![cfg(feature = "etcd")]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
+
+mod servers;
+
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_core::Micros;
+use tidegate_core::replicas::{ReplicaId, Tally};
+use tidegate_core::turnstile::{Name, Outlook, Question, Told};
+use tidegate_store::etcd::{Etcd, Tallies};
+
+const WITHIN: Duration = Duration::from_secs(5);
+const STEPS: u64 = 600;
+
+/// As many as replicas want of one key in one window.
+fn question(window: u64, limit: u32, want: u32) -> Question {
+    let (name, period) = (Name([7; 16]), Micros::from_secs(1));
+    Question { name, period, window, limit, in_flight: 0, held: 0, want, unused: 0 }
+}
+
+async fn replicas(etcd: &servers::etcd::Etcd) -> [Arc<Tallies>; 3] {
+    let etcd = Etcd::open(etcd.endpoints().parse().unwrap()).await;
+    [1, 2, 3].map(|id| Arc::new(Tallies::new(etcd.clone(), "test", ReplicaId(id))))
+}
+
+#[tokio::test]
+async fn etcd_grants_as_the_core_does() {
+    let variable = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let (seed, steps) = (variable("TIDEGATE_SEED", 1), variable("TIDEGATE_STEPS", STEPS));
+    let server = servers::etcd::Etcd::start();
+    let replicas = replicas(&server).await;
+    let (mut random, mut tally, mut window, mut granted) = (Random(seed), Tally::default(), 1_000, 0);
+    for step in 0..steps {
+        window += u64::from(random.below(20) == 0);
+        let id = random.below(3);
+        let question = Question {
+            in_flight: random.below(6),
+            held: random.below(4),
+            unused: random.below(3),
+            ..question(window, random.below(8), random.below(5))
+        };
+        let now = Micros::from_secs(window);
+        let mut expected = tally.answer(ReplicaId(u64::from(id) + 1), step + 1, &question, now).unwrap();
+        if question.want == 0 || expected.outlook == Outlook::Full && expected.granted == question.want {
+            // Whoever gets all that he wants does not look whether slots were given back meanwhile.
+            expected.outlook = Outlook::Open;
+        }
+        let mut told = replicas[id as usize].buy(&question, WITHIN).await.unwrap();
+        if told.outlook == Outlook::Full && told.granted == question.want {
+            told.outlook = Outlook::Open;
+        }
+        assert_eq!(told, expected, "seed {seed}, step {step}: {question:?}");
+        granted += told.granted;
+    }
+    let trips: u64 = replicas.iter().map(|replica| replica.round_trips()).sum();
+    println!("{steps} questions, {granted} granted, {trips} round trips, seed {seed}");
+    assert!(granted > 100, "{granted} granted");
+    assert_eq!(server.keys_without_lease(), Vec::<String>::new());
+}
+
+/// Three replicas at once: exactly the limit, in each of many windows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p4_replicas_at_once_get_exactly_the_limit() {
+    let server = servers::etcd::Etcd::start();
+    let replicas = replicas(&server).await;
+    for window in 0..20 {
+        let mut tasks = Vec::new();
+        for replica in &replicas {
+            let replica = Arc::clone(replica);
+            tasks.push(tokio::spawn(async move {
+                let mut granted = 0;
+                loop {
+                    let told = replica.buy(&question(window, 20, 3), WITHIN).await.unwrap();
+                    granted += told.granted;
+                    if told.outlook == Outlook::Exhausted {
+                        return granted;
+                    }
+                }
+            }));
+        }
+        let mut granted = 0;
+        for task in tasks {
+            granted += task.await.unwrap();
+        }
+        assert_eq!(granted, 20, "window {window}");
+    }
+}
+
+/// When nobody else asks, a question is one round trip, from the second on.
+#[tokio::test]
+async fn without_others_a_question_is_one_round_trip() {
+    let server = servers::etcd::Etcd::start();
+    let [replica, ..] = replicas(&server).await;
+    for (held, window) in (0..10).zip(100..) {
+        let question = Question { in_flight: 100, held, ..question(window, 5, 1) };
+        assert_eq!(replica.buy(&question, WITHIN).await, Ok(Told { granted: 1, outlook: Outlook::Open }));
+        assert_eq!(replica.round_trips(), u64::from(held) + 1);
+    }
+}
+
+/// A new leader gives every lease its full time again: counts neither begin anew nor last longer.
+#[tokio::test]
+async fn a_change_of_leader_changes_no_count() {
+    let server = servers::etcd::Etcd::three();
+    let [one, other, _] = replicas(&server).await;
+    let told = one.buy(&question(50, 9, 4), WITHIN).await.unwrap();
+    assert_eq!(told, Told { granted: 4, outlook: Outlook::Open });
+    server.members[server.leader()].signal("KILL");
+    let told = loop {
+        // The old leader may still be asked: what it does not answer is not counted, or counted for nobody.
+        match other.buy(&question(50, 9, 9), WITHIN).await {
+            Ok(told) => break told,
+            Err(error) => println!("{error}"),
+        }
+    };
+    assert!(told.granted <= 5 && told.outlook == Outlook::Exhausted, "{told:?}");
+    let told = one.buy(&question(50, 9, 1), WITHIN).await.unwrap();
+    assert_eq!(told, Told { granted: 0, outlook: Outlook::Exhausted });
+    let told = one.buy(&question(51, 9, 9), WITHIN).await.unwrap();
+    assert_eq!(told, Told { granted: 9, outlook: Outlook::Exhausted }, "the next window is another key");
+}
+
+/// The slots of a replica that is not heard any more are free when its lease is over, and not before.
+#[tokio::test]
+async fn a_dead_replica_gives_up_its_slots() {
+    let server = servers::etcd::Etcd::start();
+    let [dead, living, _] = replicas(&server).await;
+    let full = |held| Question { in_flight: 3, held, ..question(1, 100, 9) };
+    assert_eq!(dead.buy(&full(0), WITHIN).await, Ok(Told { granted: 3, outlook: Outlook::Full }));
+    assert_eq!(living.buy(&full(0), WITHIN).await, Ok(Told { granted: 0, outlook: Outlook::Full }));
+    let since = std::time::Instant::now();
+    while living.buy(&full(0), WITHIN).await.unwrap().granted == 0 {
+        assert!(since.elapsed() < Duration::from_secs(25), "they are never given up");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(since.elapsed() > Duration::from_secs(8), "{:?}", since.elapsed());
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        u32::try_from((z ^ (z >> 31)) % bound).unwrap()
+    }
+}
