@@ -240,6 +240,9 @@ impl<W> Turnstile<W> {
     /// What was started has ended.
     pub fn finish(&mut self, permit: Permit, now: Micros) {
         self.end(&permit);
+        if self.is_quiet() {
+            return self.note(now);
+        }
         self.line_up(permit.place);
         self.note(now);
         self.serve(now);

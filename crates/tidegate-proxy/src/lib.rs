@@ -1,8 +1,8 @@
 //! Tidegate's transparent proxy: requests wait their turn.
 //!
 //! A request's way: `worker` reads it (`strict` watches the bytes), `exchange` finds its `target` and its
-//! `key`, passes the turnstile or waits in the `queue`, takes a `link` from the `pool`, rewrites the
-//! `fields`, and streams `body` by body. What may start when is decided in `tidegate-core`.
+//! `key`, passes the turnstile or lines up in the `queue`, writes the `fields` anew, takes a `link` from the
+//! `pool` when its turn has come, and streams `body` by body. What may start when is decided in `tidegate-core`.
 //!
 //! Nothing here collects a body, parses a configuration or keeps a path.
 
