@@ -8,6 +8,8 @@ mod apart;
 mod change;
 mod several;
 
+#[cfg(feature = "etcd")]
+pub(crate) use several::answer_all;
 pub use several::decide_all;
 
 use crate::bare::{Guard, Lock, prefetch};

@@ -6,6 +6,7 @@
 
 mod base64;
 mod broom;
+mod counts;
 mod error;
 mod json;
 mod lease;
@@ -18,6 +19,7 @@ mod url;
 
 pub use crate::remote::{Meaning, StoreError, Tls, TlsFiles, UrlError};
 pub use broom::Broom;
+pub use counts::{Answers, Asked, Counts, Now, Question};
 pub use lease::LeaseId;
 pub use tally::Tallies;
 pub use txn::{Condition, OPERATIONS_MAX, Operation, Outcome, Pair, Txn};

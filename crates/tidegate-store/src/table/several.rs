@@ -7,7 +7,7 @@ use super::{Part, PartAnswer, shard_of, subject};
 use crate::bare::Guard;
 use crate::shard::{Place, Prepared, Shard};
 use std::sync::Arc;
-use tidegate_core::all_or_nothing::{self, Intent, Ruling, Subject};
+use tidegate_core::all_or_nothing::{self, Intent, Subject};
 use tidegate_core::{Decision, Micros, Rules};
 
 /// Decides a request of several keys, all or nothing. `clock` is read once all shards are locked.
@@ -44,12 +44,48 @@ pub fn decide_all(
     }
     let mut subjects: Vec<Subject<'_>> =
         rules.iter().zip(&mut prepared).map(|(rules, prepared)| subject(rules, prepared)).collect();
+    let mut answers = answer_all(&mut subjects, now, cost, intent, explain);
+    let blocked: Vec<Micros> = subjects.iter().map(|subject| subject.blocked_until).collect();
+    drop(subjects);
+
+    let all_allow = answers.iter().all(|answer| answer.ruling.is_allowed());
+    for (index, (mut prepared, part)) in prepared.into_iter().zip(parts).enumerate() {
+        prepared.blocked_until = blocked[index];
+        answers[index].sketched = prepared.place == Place::Sketched;
+        let (cell, hash) = (part.table.cell(hashes[index]), hashes[index]);
+        let shard = &mut guards[index].1;
+        let frame = part.table.frame(shard, rules[index], now);
+        part.table.conclude(
+            cell,
+            shard,
+            &frame,
+            hash,
+            part.key,
+            cost,
+            intent,
+            prepared,
+            &answers[index].ruling,
+            all_allow,
+        );
+    }
+    (now, answers)
+}
+
+/// What each subject says of a request, all or nothing. `explain`: with each limit's verdict before and its
+/// counters afterwards.
+pub(crate) fn answer_all(
+    subjects: &mut [Subject<'_>],
+    now: Micros,
+    cost: u32,
+    intent: Intent,
+    explain: bool,
+) -> Vec<PartAnswer> {
     let verdicts: Vec<Vec<Decision>> = match explain {
         true => subjects.iter_mut().map(|subject| subject.decisions(now, cost)).collect(),
         false => Vec::new(),
     };
-    let rulings = all_or_nothing::decide_all(&mut subjects, now, cost, intent);
-    let mut answers: Vec<PartAnswer> = Vec::with_capacity(parts.len());
+    let rulings = all_or_nothing::decide_all(subjects, now, cost, intent);
+    let mut answers: Vec<PartAnswer> = Vec::with_capacity(subjects.len());
     for (index, subject) in subjects.iter_mut().enumerate() {
         let after = if explain { subject.decisions(now, 0) } else { Vec::new() };
         let decisions = after.into_iter().zip(verdicts.get(index).into_iter().flatten());
@@ -60,17 +96,5 @@ pub fn decide_all(
             decisions: decisions.map(|(after, before)| Decision { verdict: before.verdict, ..after }).collect(),
         });
     }
-    let blocked: Vec<Micros> = subjects.iter().map(|subject| subject.blocked_until).collect();
-    drop(subjects);
-
-    let all_allow = rulings.iter().all(Ruling::is_allowed);
-    for (index, (mut prepared, part)) in prepared.into_iter().zip(parts).enumerate() {
-        prepared.blocked_until = blocked[index];
-        answers[index].sketched = prepared.place == Place::Sketched;
-        let (cell, hash) = (part.table.cell(hashes[index]), hashes[index]);
-        let shard = &mut guards[index].1;
-        let frame = part.table.frame(shard, rules[index], now);
-        part.table.conclude(cell, shard, &frame, hash, part.key, cost, intent, prepared, &rulings[index], all_allow);
-    }
-    (now, answers)
+    answers
 }
