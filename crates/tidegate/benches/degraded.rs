@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a bench that cannot set itself up should stop")]
 
 use std::time::Instant;
-use tidegate::{Algorithm, Clock, Gate, LimiterSpec, OnFailure, Policy, RedisSettings, Request, Rules};
+use tidegate::{Algorithm, Clock, Gate, LimiterSpec, OnFailure, Policy, Request, Rules, StoreSettings};
 use tokio::runtime::{Builder, Runtime};
 
 const DECISIONS: usize = 1_000_000;
@@ -66,8 +66,8 @@ fn policy() -> Policy {
 
 /// Nobody listens on port 1.
 async fn on_dead_store(on_failure: OnFailure) -> Gate {
-    let settings = RedisSettings { on_failure, ..RedisSettings::new("redis://127.0.0.1:1".parse().unwrap()) };
-    let gate = Gate::on_redis(&policy(), settings, Clock::process()).await;
+    let settings = StoreSettings { on_failure, ..StoreSettings::new("redis://127.0.0.1:1".parse().unwrap()) };
+    let gate = Gate::on_store(&policy(), settings, Clock::process()).await;
     assert!(gate.store_error().is_some());
     gate
 }

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Policy, RedisSettings, Request, Rules};
+use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Policy, Request, Rules, StoreSettings};
 
 const KEYS: u64 = 100_000;
 const REQUESTS: u64 = 300_000;
@@ -80,8 +80,8 @@ fn main() {
 async fn gate(server: &Server) -> Gate {
     let rules = Rules::new(Algorithm::TokenBucket, &["1000000 per hour".parse().unwrap()]).unwrap();
     let settings =
-        RedisSettings { deadline: Duration::from_secs(10), ..RedisSettings::new(server.url().parse().unwrap()) };
-    Gate::on_redis(&Policy::new(vec![LimiterSpec::new("api", rules)]).unwrap(), settings, Clock::process()).await
+        StoreSettings { deadline: Duration::from_secs(10), ..StoreSettings::new(server.url().parse().unwrap()) };
+    Gate::on_store(&Policy::new(vec![LimiterSpec::new("api", rules)]).unwrap(), settings, Clock::process()).await
 }
 
 fn run_library(runtime: &tokio::runtime::Runtime, gate: &Gate, requests: u64) {

@@ -13,7 +13,7 @@ use tidegate_core::{Limit, Micros};
 macro_rules! elsewhere {
     ($handle:ident, $redis:ident => $call:ident($($argument:expr),*)) => {
         #[cfg(feature = "redis")]
-        if let Some($redis) = $handle.gate.redis() {
+        if let Some($redis) = $handle.gate.redis()? {
             return $handle.gate.$call($($argument),*).await;
         }
     };
@@ -324,7 +324,9 @@ impl Actions {
     }
 
     async fn set_enabled(&self, enabled: bool) -> Result<(), AskError> {
-        elsewhere!(self, redis => set_enabled_there(redis, &self.limiter, enabled));
+        #[cfg(feature = "redis")]
+        return self.gate.set_enabled_for_all(&self.limiter, enabled).await;
+        #[cfg(not(feature = "redis"))]
         self.gate.set_enabled(&self.limiter, enabled)
     }
 

@@ -12,10 +12,12 @@ mod met;
 mod open;
 mod operate;
 #[cfg(feature = "redis")]
+mod remote;
+#[cfg(feature = "redis")]
 mod trouble;
 
 #[cfg(feature = "redis")]
-pub use elsewhere::{RedisSettings, StoreHealth};
+pub use elsewhere::{StoreHealth, StoreSettings};
 use met::{Met, answered, put_together, unasked};
 use open::SaveCounters;
 pub use open::{OpenError, Saves, Settings};
@@ -58,7 +60,7 @@ struct Inner {
     tend_turn: AtomicUsize,
     /// Where states are, if not in `store`.
     #[cfg(feature = "redis")]
-    redis: Option<elsewhere::Elsewhere>,
+    elsewhere: Option<elsewhere::Elsewhere>,
     #[cfg(feature = "redis")]
     on_failure: crate::OnFailure,
     /// Decisions that were made without the store.
@@ -139,7 +141,7 @@ impl Gate {
             saves: SaveCounters::default(),
             tend_turn: AtomicUsize::new(0),
             #[cfg(feature = "redis")]
-            redis: None,
+            elsewhere: None,
             #[cfg(feature = "redis")]
             on_failure: crate::OnFailure::default(),
             #[cfg(feature = "redis")]
@@ -152,7 +154,7 @@ impl Gate {
     #[inline]
     pub fn is_elsewhere(&self) -> bool {
         #[cfg(feature = "redis")]
-        return self.0.redis.is_some();
+        return self.0.elsewhere.is_some();
         #[cfg(not(feature = "redis"))]
         return false;
     }
@@ -160,7 +162,7 @@ impl Gate {
     /// This process's part of each limit.
     fn share(&self) -> f64 {
         #[cfg(feature = "redis")]
-        if let Some(elsewhere) = &self.0.redis {
+        if let Some(elsewhere) = &self.0.elsewhere {
             return elsewhere.local_share;
         }
         1.0
@@ -177,7 +179,7 @@ impl Gate {
     /// As [`Gate::decide`], or when the store does not answer.
     pub async fn ask(&self, request: &Request<'_>) -> Result<Answer, AskError> {
         #[cfg(feature = "redis")]
-        if let Some(elsewhere) = &self.0.redis {
+        if let Some(elsewhere) = &self.0.elsewhere {
             return self.ask_elsewhere(elsewhere, request).await;
         }
         self.decide(request)
@@ -296,7 +298,7 @@ impl Gate {
     /// until the deadline at most, which counts from when the batch was begun: not for async code.
     pub fn hit_each_at(&self, uses: &[(&Limiter, &[u8])], cost: u32, batch: &Batch, answers: &mut Vec<Ruling>) {
         #[cfg(feature = "redis")]
-        if let Some(elsewhere) = &self.0.redis {
+        if let Some(elsewhere) = &self.0.elsewhere {
             return self.hit_each_elsewhere(elsewhere, uses, cost, batch, answers);
         }
         for (limiter, key) in uses {
@@ -310,7 +312,7 @@ impl Gate {
         Batch {
             now,
             #[cfg(feature = "redis")]
-            by: self.0.redis.as_ref().map(elsewhere::Elsewhere::by),
+            by: self.0.elsewhere.as_ref().map(elsewhere::Elsewhere::by),
         }
     }
 

@@ -24,7 +24,7 @@ pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use clock::{Clock, ManualClock, ProcessClock};
 pub use gate::{Batch, Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloaded, Saves, Settings, Usage};
 #[cfg(feature = "redis")]
-pub use gate::{RedisSettings, StoreHealth};
+pub use gate::{StoreHealth, StoreSettings};
 pub use headers::RateLimitHeaders;
 #[cfg(feature = "redis")]
 pub use ledger::{Ledger, Together};

@@ -10,7 +10,7 @@ mod servers;
 use faults::{Fault, Proxy};
 use servers::Server;
 use std::time::{Duration, Instant};
-use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Micros, OnFailure, Policy, RedisSettings, Request, Rules};
+use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Micros, OnFailure, Policy, Request, Rules, StoreSettings};
 use tokio::runtime::{Builder, Runtime};
 
 const LIMIT: u32 = 10;
@@ -36,8 +36,8 @@ impl World {
             let url = format!("redis://127.0.0.1:{}", proxy.port).parse().unwrap();
             // Long enough for a busy machine; the outage costs each process one wait.
             let deadline = Duration::from_millis(500);
-            let settings = RedisSettings { local_share: 0.5, deadline, ..RedisSettings::new(url) };
-            gates.push(runtime.block_on(Gate::on_redis(&policy, settings, Clock::manual(START))));
+            let settings = StoreSettings { local_share: 0.5, deadline, ..StoreSettings::new(url) };
+            gates.push(runtime.block_on(Gate::on_store(&policy, settings, Clock::manual(START))));
         }
         World { gates, proxy, runtime, _server: server }
     }

@@ -15,7 +15,7 @@ use servers::Server;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
-use tidegate::{Algorithm, Clock, Gate, LimiterSpec, OnFailure, Policy, RedisSettings, Request, Rules, StoreHealth};
+use tidegate::{Algorithm, Clock, Gate, LimiterSpec, OnFailure, Policy, Request, Rules, StoreHealth, StoreSettings};
 use tokio::runtime::{Builder, Runtime};
 
 const LIMIT: u32 = 1_000;
@@ -125,7 +125,7 @@ async fn open(login: &str, port: u16, database: &str, on_failure: OnFailure, dea
     let rules = Rules::new(Algorithm::FixedWindow, &[format!("{LIMIT} per hour").parse().unwrap()]).unwrap();
     let policy = Policy::new(vec![LimiterSpec::new("api", rules)]).unwrap();
     let url = format!("redis://{login}127.0.0.1:{port}{database}").parse().unwrap();
-    Gate::on_redis(&policy, RedisSettings { on_failure, deadline, ..RedisSettings::new(url) }, Clock::process()).await
+    Gate::on_store(&policy, StoreSettings { on_failure, deadline, ..StoreSettings::new(url) }, Clock::process()).await
 }
 
 #[track_caller]

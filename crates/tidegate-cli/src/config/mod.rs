@@ -30,7 +30,7 @@ use section::{Known, Section};
 use source::Source;
 use std::io::Read as _;
 use std::path::Path;
-use tidegate::{EMPTY_TABLE_BYTES, Policy, StoreUrl};
+use tidegate::{Algorithm, EMPTY_TABLE_BYTES, Policy, StoreUrl};
 use tidegate_doors::udp::Routing;
 use tidegate_events::StreamSpec;
 use tree::{Entry, Table, Value};
@@ -165,9 +165,10 @@ fn unserved(config: &Config) -> Vec<String> {
     let store = config.store.elsewhere.as_ref().map(|store| &store.url);
     let (on_redis, on_etcd) = (matches!(store, Some(StoreUrl::Redis(_))), matches!(store, Some(StoreUrl::Etcd(_))));
     for limiter in limiters {
-        if on_etcd {
+        if on_etcd && limiter.rules.algorithm() != Algorithm::AlignedWindow {
             problems.push(format!(
-                "limiter \"{}\": etcd serves no limiters in this version; set kind = \"redis\" in [store]",
+                "limiter \"{}\": etcd counts in aligned windows only; write algorithm = \"fixed-window\" and aligned = true, \
+                 or set kind = \"redis\" in [store]",
                 limiter.name
             ));
         }

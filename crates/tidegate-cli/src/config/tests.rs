@@ -292,6 +292,10 @@ fn store_and_doors_are_checked() {
             "3:11: [store] ca_file: it has no effect without TLS; write endpoints = [\"https://…\"], or leave it out",
         ),
         (
+            "[store]\nkind = \"etcd\"\n[[limiter]]\nname = \"a\"\nlimits = [\"1 per day\"]",
+            "3:3: limiter \"a\": etcd counts in aligned windows only; write algorithm = \"fixed-window\" and aligned = true",
+        ),
+        (
             "[store]\nkind = \"etcd\"\n[[stream]]\nname = \"s\"\nmode = \"only-once\"",
             "3:3: [[stream]]: etcd keeps no streams; set kind = \"redis\" or \"memory\" in [store]",
         ),

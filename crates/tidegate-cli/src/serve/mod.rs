@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tidegate::{Clock, Gate, Settings, StoreUrl};
+use tidegate::{Clock, Gate, Settings};
 use tidegate_doors::http::{self, HttpSettings};
 use tidegate_doors::udp::{self, Counters, Desk, Sockets};
 use tidegate_events::Streams;
@@ -132,10 +132,8 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
 }
 
 async fn open(config: &Config) -> Result<Gate, String> {
-    if let Some(store) = &config.store.elsewhere
-        && let StoreUrl::Redis(url) = &store.url
-    {
-        return store::open(config, store, url).await;
+    if let Some(store) = &config.store.elsewhere {
+        return store::open(config, store).await;
     }
     let settings = Settings { max_memory: config.store.max_memory, path: config.store.path.clone() };
     Gate::open(config.policy.clone(), &settings, Clock::process()).map_err(|error| format!("error: {error}"))

@@ -2,19 +2,19 @@
 
 use crate::config::{Config, Elsewhere};
 use std::time::{Duration, Instant};
-use tidegate::{Clock, Gate, RedisSettings, RedisUrl, StoreError};
+use tidegate::{Clock, Gate, StoreError, StoreSettings};
 use tracing::{info, warn};
 
 /// Opens the gate; without the store only if that is not required.
-pub(super) async fn open(config: &Config, store: &Elsewhere, url: &RedisUrl) -> Result<Gate, String> {
-    let settings = RedisSettings {
-        url: url.clone(),
+pub(super) async fn open(config: &Config, store: &Elsewhere) -> Result<Gate, String> {
+    let settings = StoreSettings {
+        url: store.url.clone(),
         on_failure: store.on_failure,
         local_share: store.local_share,
         deadline: store.deadline,
         max_memory: config.store.max_memory,
     };
-    let gate = Gate::on_redis(&config.policy, settings, Clock::process()).await;
+    let gate = Gate::on_store(&config.policy, settings, Clock::process()).await;
     match gate.store_error() {
         Some(error) if store.required => {
             return Err(format!("error: [store] required = true, and {error}"));

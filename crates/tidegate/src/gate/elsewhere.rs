@@ -1,28 +1,29 @@
-//! A gate whose states are in Redis.
+//! A gate whose states are in Redis or in etcd.
 //!
-//! The same policy, questions and answers; the arithmetic is done there. What stays in this process are
+//! The same policy, questions and answers. What stays in this process are
 //! counters, and the flags of disabled limiters, which are looked up twice a second and not for
 //! every decision.
 
+use super::remote::{Opened, Remote};
 use super::trouble::Trouble;
 use super::{Batch, Cursor, Gate, Inner, Limiter, Live, Met, Page, put_together};
-use crate::{Analyzed, Answer, AskError, Clock, Incremented, OnFailure, Policy, Request, Settings, Target};
+use crate::{Analyzed, Answer, AskError, Clock, Incremented, OnFailure, Policy, Request, Settings, StoreUrl, Target};
 use arc_swap::ArcSwap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};
 use tidegate_core::{Micros, check_key};
-use tidegate_store::redis::{Answers, Asked, Layout, Question, Redis, StoreError, Url};
+use tidegate_store::redis::{Answers, Asked, Layout, Question, Redis, StoreError};
 use tidegate_store::{Memory, Which};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 /// Where states are, and what to do when they cannot be reached.
 #[derive(Clone, Debug)]
-pub struct RedisSettings {
-    /// Where the Redis is.
-    pub url: Url,
+pub struct StoreSettings {
+    /// Where the store is.
+    pub url: StoreUrl,
     /// What a decision is when it does not answer in time, where a limiter does not say.
     pub on_failure: OnFailure,
     /// This process's part of each limit while the store is away, for [`OnFailure::Local`]; from 0 to 1.
@@ -33,12 +34,12 @@ pub struct RedisSettings {
     pub max_memory: usize,
 }
 
-impl RedisSettings {
-    /// The defaults for a Redis at this place.
+impl StoreSettings {
+    /// The defaults for a store at this place.
     #[must_use]
-    pub fn new(url: Url) -> RedisSettings {
+    pub fn new(url: StoreUrl) -> StoreSettings {
         let max_memory = Settings::default().max_memory;
-        RedisSettings { url, on_failure: OnFailure::Local, local_share: 1.0, deadline: DEADLINE, max_memory }
+        StoreSettings { url, on_failure: OnFailure::Local, local_share: 1.0, deadline: DEADLINE, max_memory }
     }
 }
 
@@ -57,7 +58,7 @@ pub struct StoreHealth {
 
 #[derive(Debug)]
 pub(super) struct Elsewhere {
-    redis: Redis,
+    remote: Remote,
     /// How long a decision may wait: less than the deadline, as the answer takes time, too.
     patience: Duration,
     pub(super) local_share: f64,
@@ -72,30 +73,35 @@ const DEADLINE: Duration = Duration::from_millis(50);
 const FLAGS_EVERY: Duration = Duration::from_millis(450);
 
 impl Gate {
-    /// A gate whose states are in Redis, shared with every other process that uses it. The server's clock
-    /// decides; a manual one takes its place, for tests. Needs a running tokio runtime.
+    /// A gate whose states are in a store that it shares with every other process that uses it. On Redis the
+    /// server's clock decides, and a manual one takes its place, for tests; on etcd `clock` does. Needs a running
+    /// tokio runtime.
     ///
-    /// The gate is made whether the server can be reached or not; see [`Gate::store_error`].
-    pub async fn on_redis(policy: &Policy, settings: RedisSettings, clock: Clock) -> Gate {
-        let RedisSettings { url, on_failure, local_share, deadline, max_memory } = settings;
+    /// The gate is made whether the store can be reached or not; see [`Gate::store_error`].
+    pub async fn on_store(policy: &Policy, settings: StoreSettings, clock: Clock) -> Gate {
+        let StoreSettings { url, on_failure, local_share, deadline, max_memory } = settings;
         let store = Memory::new(max_memory, None);
-        let elsewhere = Elsewhere {
-            redis: Redis::open(url).await,
-            patience: deadline * 4 / 5,
-            local_share,
-            trouble: Trouble::default(),
-            runtime: Handle::current(),
-        };
-        let gate = Gate(Arc::new(Inner {
-            live: ArcSwap::from_pointee(Live::new(&store, policy, local_share)),
-            store,
-            clock,
-            directory: None,
-            saves: Default::default(),
-            tend_turn: Default::default(),
-            redis: Some(elsewhere),
-            on_failure,
-            degraded: AtomicU64::new(0),
+        let opened = Opened::at(url).await;
+        let gate = Gate(Arc::new_cyclic(|gate: &Weak<Inner>| {
+            let gate = gate.clone();
+            let elsewhere = Elsewhere {
+                remote: opened.with_clock(move || Some(gate.upgrade()?.clock.now())),
+                patience: deadline * 4 / 5,
+                local_share,
+                trouble: Trouble::default(),
+                runtime: Handle::current(),
+            };
+            Inner {
+                live: ArcSwap::from_pointee(Live::new(&store, policy, local_share)),
+                store,
+                clock,
+                directory: None,
+                saves: Default::default(),
+                tend_turn: Default::default(),
+                elsewhere: Some(elsewhere),
+                on_failure,
+                degraded: AtomicU64::new(0),
+            }
         }));
         // Told by `store_error`, and tried again.
         let _ = gate.0.follow_flags().await;
@@ -106,16 +112,16 @@ impl Gate {
     /// Why the store cannot be asked, if it cannot; `None` on the embedded store.
     #[must_use]
     pub fn store_error(&self) -> Option<StoreError> {
-        self.redis().and_then(Redis::down)
+        self.0.elsewhere.as_ref().and_then(|elsewhere| elsewhere.remote.down())
     }
 
     /// How the store does, if it is elsewhere.
     #[must_use]
     pub fn store_health(&self) -> Option<StoreHealth> {
-        let elsewhere = self.0.redis.as_ref()?;
+        let elsewhere = self.0.elsewhere.as_ref()?;
         Some(StoreHealth {
-            url: elsewhere.redis.url().to_string(),
-            error: elsewhere.redis.down().or_else(|| elsewhere.trouble.refusal()),
+            url: elsewhere.remote.url(),
+            error: elsewhere.remote.down().or_else(|| elsewhere.trouble.refusal()),
             degraded: self.0.degraded.load(Relaxed),
             errors: elsewhere.trouble.counts(),
         })
@@ -123,11 +129,11 @@ impl Gate {
 
     /// The store's policy for full memory, if that is one that drops keys and with them counts.
     pub async fn evicts(&self) -> Option<String> {
-        self.redis()?.evicts().await
+        self.redis().ok()??.evicts().await
     }
 
     pub(super) async fn ask_elsewhere(&self, elsewhere: &Elsewhere, request: &Request<'_>) -> Result<Answer, AskError> {
-        if !elsewhere.redis.answers() {
+        if !elsewhere.remote.answers() {
             return self.decide_degraded(request);
         }
         let live = self.0.live.load_full();
@@ -167,7 +173,7 @@ impl Gate {
     ) {
         let degraded =
             |limiter: &Limiter, key: &[u8]| self.rule_degraded(limiter, key, cost, Intent::Hit, || self.now()).1;
-        if !elsewhere.redis.answers() {
+        if !elsewhere.remote.answers() {
             return answers.extend(uses.iter().map(|(limiter, key)| degraded(limiter, key)));
         }
         let by = batch.by.unwrap_or_else(|| elsewhere.by());
@@ -194,9 +200,12 @@ impl Gate {
         }
     }
 
-    /// The store elsewhere, if that is where states are.
-    pub(crate) fn redis(&self) -> Option<&Redis> {
-        self.0.redis.as_ref().map(|elsewhere| &elsewhere.redis)
+    /// The Redis, if that is where states are.
+    ///
+    /// # Errors
+    /// When they are in a store that cannot do what only Redis can.
+    pub(crate) fn redis(&self) -> Result<Option<&Redis>, StoreError> {
+        self.0.elsewhere.as_ref().map(|elsewhere| elsewhere.remote.redis()).transpose()
     }
 }
 
@@ -216,7 +225,7 @@ impl Elsewhere {
         by: Instant,
     ) -> Result<Answers, StoreError> {
         let asked = Asked { now: gate.given_now(), cost, intent, explain, by };
-        let outcome = self.redis.decide(questions, &asked).await;
+        let outcome = self.remote.decide(questions, &asked).await;
         self.trouble.note(&outcome);
         outcome
     }
@@ -278,9 +287,11 @@ impl Gate {
         Ok(redis.unblock_all(self.given_now(), &limiter.question(b"")).await?)
     }
 
-    pub(crate) async fn set_enabled_there(&self, redis: &Redis, limiter: &str, enabled: bool) -> Result<(), AskError> {
+    /// Enables or disables a limiter for all processes; for every store.
+    pub(crate) async fn set_enabled_for_all(&self, limiter: &str, enabled: bool) -> Result<(), AskError> {
+        let Some(elsewhere) = &self.0.elsewhere else { return self.set_enabled(limiter, enabled) };
         let limiter = self.limiter(limiter)?;
-        redis.set_disabled(limiter.spec.scope(), limiter.layout(), !enabled).await?;
+        elsewhere.remote.set_disabled(limiter.spec.scope(), limiter.layout(), !enabled).await?;
         // The other processes follow within a second, this one at once.
         limiter.table.set_disabled(!enabled);
         Ok(())
@@ -311,11 +322,11 @@ impl Gate {
 
 impl Inner {
     async fn follow_flags(&self) -> Result<(), StoreError> {
-        let Some(Elsewhere { redis, trouble, .. }) = &self.redis else { return Ok(()) };
+        let Some(Elsewhere { remote, trouble, .. }) = &self.elsewhere else { return Ok(()) };
         let live = self.live.load_full();
         let limiters: Vec<_> = live.limiters.iter().map(|limiter| (limiter.spec.scope(), limiter.layout())).collect();
         // A server that takes no connection is counted here: nobody else asks it.
-        let disabled = redis.disabled(&limiters).await.inspect_err(|error| trouble.count(error))?;
+        let disabled = remote.disabled(&limiters).await.inspect_err(|error| trouble.count(error))?;
         for (limiter, disabled) in live.limiters.iter().zip(disabled) {
             limiter.table.set_disabled(disabled);
         }

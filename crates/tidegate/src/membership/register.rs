@@ -9,7 +9,7 @@ use tidegate_store::redis::Redis;
 use tokio::time::Instant;
 
 /// One key of a store.
-#[expect(clippy::large_enum_variant, reason = "there is one, made at the start")]
+#[cfg_attr(feature = "etcd", expect(clippy::large_enum_variant, reason = "there is one, made at the start"))]
 pub(super) enum Register {
     Redis {
         redis: Redis,

@@ -8,7 +8,7 @@ pub mod servers;
 use servers::Server;
 use servers::cluster::Cluster;
 use std::time::Duration;
-use tidegate::{Clock, Gate, LimiterSpec, Micros, Policy, RedisSettings};
+use tidegate::{Clock, Gate, LimiterSpec, Micros, Policy, StoreSettings};
 use tokio::runtime::{Builder, Runtime};
 
 /// A gate with a clock that is set by hand, and what it runs on.
@@ -94,8 +94,8 @@ fn on_cluster(name: &'static str, limiters: &[LimiterSpec], at: Micros) -> Store
 fn connected(name: &'static str, url: String, limiters: &[LimiterSpec], at: Micros, servers: Vec<Server>) -> Store {
     let runtime = runtime();
     let lists_tracked = !url.starts_with("twemproxy");
-    let settings = RedisSettings { deadline: Duration::from_secs(5), ..RedisSettings::new(url.parse().unwrap()) };
-    let gate = runtime.block_on(Gate::on_redis(&policy(limiters), settings, Clock::manual(at)));
+    let settings = StoreSettings { deadline: Duration::from_secs(5), ..StoreSettings::new(url.parse().unwrap()) };
+    let gate = runtime.block_on(Gate::on_store(&policy(limiters), settings, Clock::manual(at)));
     assert_eq!(gate.store_error(), None, "{name}");
     Store { name, gate, lists_tracked, runtime, servers }
 }

@@ -1,6 +1,6 @@
-//! Servers that share a Redis: exact together, and Pause's data read and written.
+//! Servers that share a Redis or an etcd: exact together, and Pause's data read and written.
 //!
-//! `TIDEGATE_ROUNDS=1000 cargo nextest run -p tidegate-cli --test redis` for the long run.
+//! `TIDEGATE_ROUNDS=1000 cargo nextest run -p tidegate-cli --test shared_store` for the long run.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 mod server;
@@ -30,19 +30,23 @@ const ALGORITHMS: [(&str, &str); 8] = [
 const CONNECTIONS: usize = 64;
 const LIMIT: u32 = 10;
 
-fn policy() -> String {
+/// What etcd counts.
+const ALIGNED: [(&str, &str); 1] = [ALGORITHMS[2]];
+
+fn policy(limiters: &[(&str, &str)]) -> String {
     let one = |(name, settings): &(&str, &str)| {
         format!("[[limiter]]\nname = \"{name}\"\nlimits = [\"{LIMIT} per day\"]\n{settings}\n")
     };
-    ALGORITHMS.iter().map(one).collect()
+    limiters.iter().map(one).collect()
 }
 
 /// A failing store must not look like a limit, hence a patient deadline and a denial.
 fn config(url: &str, limiters: &str) -> String {
-    format!(
-        "[store]\nkind = \"redis\"\nurl = \"{url}\"\ndeadline = \"10s\"\non_failure = \"deny\"\n\
-         [doors]\nhttp = \"127.0.0.1:0\"\n{limiters}"
-    )
+    let place = match url.starts_with("http") {
+        true => format!("kind = \"etcd\"\nendpoints = [\"{}\"]", url.replace(',', "\", \"")),
+        false => format!("kind = \"redis\"\nurl = \"{url}\""),
+    };
+    format!("[store]\n{place}\ndeadline = \"10s\"\non_failure = \"deny\"\n[doors]\nhttp = \"127.0.0.1:0\"\n{limiters}")
 }
 
 #[test]
@@ -58,6 +62,37 @@ fn a1_two_servers_on_two_shards_admit_exactly_the_limit() {
     check_exact(&format!("twemproxy://127.0.0.1:{}", proxy.port), &[&shards[0], &shards[1]], Plan::of(60, 1), |_| ());
     for shard in &shards {
         assert!(!shard.command(&["DBSIZE"]).starts_with(":0"), "both shards have keys");
+    }
+}
+
+#[test]
+fn a2_two_servers_on_one_etcd_admit_exactly_the_limit() {
+    let etcd = servers::etcd::Etcd::start();
+    check_exact(&etcd.endpoints(), &[], Plan { limiters: &ALIGNED, ..Plan::of(60, 1) }, |_| ());
+    assert_eq!(etcd.keys_without_lease(), Vec::<String>::new(), "A9");
+}
+
+/// What a server on etcd can do and what not; a second server follows.
+#[test]
+fn servers_on_etcd_share_flags_and_refuse_what_etcd_cannot_do() {
+    let etcd = servers::etcd::Etcd::start();
+    let folder = Folder::new();
+    let file = folder.write("tidegate.toml", &config(&etcd.endpoints(), &policy(&ALIGNED)));
+    let servers = [Server::start(&folder, Some(&file)), Server::start(&folder, Some(&file))];
+    let name = ALIGNED[0].0;
+    let hit = |server: &Server| server.json(&["hit", name, "k"]).1;
+    assert_eq!(hit(&servers[0])["remaining"], 9);
+    assert_eq!(hit(&servers[1])["remaining"], 8);
+    assert_eq!(servers[0].json(&["peek", name, "k"]).1["remaining"], 8);
+    servers[0].json(&["disable", name]);
+    let reason = || servers[1].json(&["peek", name, "k"]).1["reason"].clone();
+    eventually("the other server follows", || reason() == "disabled");
+    servers[1].json(&["enable", name]);
+    assert_eq!(hit(&servers[1])["remaining"], 7);
+    for words in [vec!["block", name, "k", "--for", "1m"], vec!["keys", name], vec!["unblock", name, "k"]] {
+        let (code, told) = servers[0].json(&words);
+        let told = told.to_string();
+        assert!(code == 2 && told.contains("operation not supported: etcd keeps counts only"), "{words:?}: {told}");
     }
 }
 
@@ -84,22 +119,23 @@ fn a5_two_servers_on_a_cluster_admit_exactly_the_limit_while_slots_move() {
 struct Plan {
     rounds: usize,
     hits: usize,
+    limiters: &'static [(&'static str, &'static str)],
 }
 
 impl Plan {
     /// So many rounds, unless `TIDEGATE_ROUNDS` says otherwise.
     fn of(rounds: usize, hits: usize) -> Plan {
         let rounds = std::env::var("TIDEGATE_ROUNDS").map_or(rounds, |rounds| rounds.parse().unwrap());
-        Plan { rounds, hits }
+        Plan { rounds, hits, limiters: &ALGORITHMS }
     }
 }
 
 /// 64 connections to two servers, all at one key in each round: ten pass, whatever the algorithm, and whatever is
 /// done `meanwhile`, which is told the round.
 fn check_exact(url: &str, redises: &[&servers::Server], plan: Plan, meanwhile: impl Fn(usize) + Sync) {
-    let Plan { rounds, hits } = plan;
+    let Plan { rounds, hits, limiters } = plan;
     let folder = Folder::new();
-    let file = folder.write("tidegate.toml", &config(url, &policy()));
+    let file = folder.write("tidegate.toml", &config(url, &policy(limiters)));
     let servers = [Server::start(&folder, Some(&file)), Server::start(&folder, Some(&file))];
     let allowed = Mutex::new(HashMap::<(usize, &str), u32>::new());
     let barrier = Barrier::new(CONNECTIONS + 1);
@@ -116,7 +152,7 @@ fn check_exact(url: &str, redises: &[&servers::Server], plan: Plan, meanwhile: i
                 let mut connection = Connection::to(&servers[connection % 2].url);
                 for round in 0..rounds {
                     barrier.wait();
-                    for (limiter, _) in std::iter::repeat_n(ALGORITHMS, hits).flatten() {
+                    for (limiter, _) in std::iter::repeat_n(limiters, hits).flatten() {
                         if connection.hit(limiter, &format!("round {round}")) {
                             *allowed.lock().unwrap().entry((round, limiter)).or_default() += 1;
                         }
@@ -127,8 +163,8 @@ fn check_exact(url: &str, redises: &[&servers::Server], plan: Plan, meanwhile: i
     });
     let allowed = allowed.into_inner().unwrap();
     for round in 0..rounds {
-        for (limiter, _) in ALGORITHMS {
-            let passed = allowed.get(&(round, limiter)).copied().unwrap_or_default();
+        for (limiter, _) in limiters {
+            let passed = allowed.get(&(round, *limiter)).copied().unwrap_or_default();
             // An average fades from one microsecond to the next: the eleventh stands a little below ten.
             let right = if limiter.starts_with("average") { LIMIT..=LIMIT + 1 } else { LIMIT..=LIMIT };
             assert!(right.contains(&passed), "{limiter}, round {round}: {passed} passed");
