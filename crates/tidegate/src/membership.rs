@@ -54,7 +54,9 @@ impl Membership {
     /// A new replica of the limit with this name and period.
     pub async fn open(url: StoreUrl, name: &str, period: Micros, clock: Arc<Clock>) -> Membership {
         let id = ReplicaId(RandomState::new().hash_one(0_u8));
-        let register = Register::open(url, name, period.get()).await;
+        // Long after everything that it promises is over.
+        let expiry = Duration::from_micros(period.get()).saturating_mul(4) + Duration::from_secs(60);
+        let register = Register::open(url, name, period.get(), expiry).await;
         let seen = Seen { me: id.to_string(), ..Seen::default() };
         let replica = Replica::new(id, Terms::of(period));
         Membership { register, clock, replica, text: String::new(), seen }
@@ -110,9 +112,7 @@ impl Membership {
     async fn swap(&mut self, written: &str) -> Result<bool, String> {
         let terms = self.replica.terms();
         let within = Duration::from_micros(terms.lease.get());
-        // Only to clean up: long after everything that it promises is over.
-        let expiry = Duration::from_micros(terms.period.get()).saturating_mul(4) + Duration::from_secs(60);
-        let there = self.register.swap(&self.text, written, expiry, within).await;
+        let there = self.register.swap(&self.text, written, within).await;
         let there = there.map_err(|error: StoreError| error.to_string())?;
         self.text = there;
         if !self.text.is_empty() {

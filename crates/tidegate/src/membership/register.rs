@@ -3,17 +3,15 @@
 use crate::{StoreError, StoreUrl};
 use std::time::Duration;
 #[cfg(feature = "etcd")]
-use tidegate_store::etcd::{Condition, Etcd, LeaseId, Meaning, Operation, Txn};
+use tidegate_store::etcd::{Broom, Condition, Etcd, Meaning, Operation, Txn};
 use tidegate_store::redis::Redis;
-#[cfg(feature = "etcd")]
-use tokio::time::Instant;
 
 /// One key of a store.
-#[cfg_attr(feature = "etcd", expect(clippy::large_enum_variant, reason = "there is one, made at the start"))]
 pub(super) enum Register {
     Redis {
         redis: Redis,
         key: Vec<u8>,
+        expiry: Duration,
     },
     #[cfg(feature = "etcd")]
     Etcd(InEtcd),
@@ -26,48 +24,40 @@ pub(super) struct InEtcd {
     key: Vec<u8>,
     /// When the text that was last seen was written; 0: there was none.
     revision: i64,
-    /// What the key is written under, and since when. Only to clean up.
-    lease: Option<(LeaseId, Instant)>,
+    broom: Broom,
 }
 
 impl Register {
     /// The register of the limit with this name, whose windows have so many microseconds: windows of another length
-    /// are other windows.
-    pub(super) async fn open(url: StoreUrl, name: &str, period_us: u64) -> Register {
+    /// are other windows. What is written stays for `expiry` at least, which is only to clean up.
+    pub(super) async fn open(url: StoreUrl, name: &str, period_us: u64, expiry: Duration) -> Register {
         match url {
             StoreUrl::Redis(url) => {
                 let key = format!("tidegate:share:{name}:{period_us}").into_bytes();
-                Register::Redis { redis: Redis::open(url).await, key }
+                Register::Redis { redis: Redis::open(url).await, key, expiry }
             }
             #[cfg(feature = "etcd")]
             StoreUrl::Etcd(url) => {
                 let key = format!("tidegate/share/{name}/{period_us}").into_bytes();
-                Register::Etcd(InEtcd { etcd: Etcd::open(url).await, key, revision: 0, lease: None })
+                Register::Etcd(InEtcd { etcd: Etcd::open(url).await, key, revision: 0, broom: Broom::new(expiry) })
             }
         }
     }
 
-    /// Writes `new` over `expected`, which was seen last (empty: nothing), and returns what is there afterwards. It
-    /// stays for `expiry` at least.
-    pub(super) async fn swap(
-        &mut self,
-        expected: &str,
-        new: &str,
-        expiry: Duration,
-        within: Duration,
-    ) -> Result<String, StoreError> {
+    /// Writes `new` over `expected`, which was seen last (empty: nothing), and returns what is there afterwards.
+    pub(super) async fn swap(&mut self, expected: &str, new: &str, within: Duration) -> Result<String, StoreError> {
         match self {
-            Register::Redis { redis, key } => redis.swap(key, expected, new, expiry, within).await,
+            Register::Redis { redis, key, expiry } => redis.swap(key, expected, new, *expiry, within).await,
             #[cfg(feature = "etcd")]
-            Register::Etcd(register) => register.swap(new, expiry, within).await,
+            Register::Etcd(register) => register.swap(new, within).await,
         }
     }
 }
 
 #[cfg(feature = "etcd")]
 impl InEtcd {
-    async fn swap(&mut self, new: &str, expiry: Duration, within: Duration) -> Result<String, StoreError> {
-        let lease = Some(self.lease(expiry, within).await?);
+    async fn swap(&mut self, new: &str, within: Duration) -> Result<String, StoreError> {
+        let lease = Some(self.broom.lease(&self.etcd, within).await?);
         let key = self.key.clone();
         let txn = Txn {
             when: vec![Condition::Revision { key: key.clone(), is: self.revision }],
@@ -77,7 +67,7 @@ impl InEtcd {
         let outcome = self.etcd.transact(&txn, within).await.inspect_err(|error| {
             // This process was paused for longer than its lease.
             if matches!(error, StoreError::Refused { meaning: Meaning::NoLease, .. }) {
-                self.lease = None;
+                self.broom.forget();
             }
         })?;
         if outcome.held {
@@ -91,17 +81,5 @@ impl InEtcd {
             address: self.etcd.url().to_string(),
             why: "no text, in the register of the replicas".to_owned(),
         })
-    }
-
-    /// A lease that is good for `expiry` yet: one of twice that, until half of it is over.
-    async fn lease(&mut self, expiry: Duration, within: Duration) -> Result<LeaseId, StoreError> {
-        match self.lease {
-            Some((lease, since)) if since.elapsed() < expiry => Ok(lease),
-            _ => {
-                let lease = self.etcd.grant_lease(expiry * 2, within).await?;
-                self.lease = Some((lease, Instant::now()));
-                Ok(lease)
-            }
-        }
     }
 }

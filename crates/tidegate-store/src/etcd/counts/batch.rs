@@ -189,8 +189,8 @@ impl Batch {
             otherwise: self.keys.iter().map(|key| Operation::Get { key: key.name.clone() }).collect(),
         };
         inner.transact(&txn, by).await.map_err(|error| match (&error, lease) {
-            (StoreError::Refused { meaning: Meaning::NoLease, .. }, Some(lease)) => {
-                inner.lent.forget(lease);
+            (StoreError::Refused { meaning: Meaning::NoLease, .. }, Some(_)) => {
+                inner.lent.forget();
                 Failed::LeaseGone
             }
             _ => Failed::Store(error),

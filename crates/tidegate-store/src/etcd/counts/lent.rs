@@ -1,30 +1,26 @@
-//! Leases that entries are written under, so that none is left behind.
-//!
-//! An entry lives for at least as long as it can matter, and for up to four times that. A lease is used for a while
-//! and then replaced, never renewed: so entries that nobody writes any more go with theirs.
+//! Leases that entries are written under, so that none is left behind: one [`Broom`] for each time that they must live.
 
-use super::super::{Etcd, LeaseId, StoreError};
+use super::super::{Broom, Etcd, LeaseId, StoreError};
 use super::locked;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 /// The leases in use, by the seconds that what is written under them must live.
 #[derive(Default)]
-pub(super) struct Lent(Mutex<HashMap<u64, Arc<Lease>>>);
+pub(super) struct Lent(Mutex<HashMap<u64, Arc<Corner>>>);
 
-struct Lease {
-    id: OnceCell<LeaseId>,
-    since: Instant,
+struct Corner {
+    broom: Broom,
+    /// Entries written under it.
     writes: AtomicU32,
 }
 
-/// Most entries under one lease: etcd deletes them all at once.
+/// About the most entries under one lease: etcd deletes them all at once.
 const WRITES_MAX: u32 = 10_000;
-/// The shortest time that entries live, and what is added to every lease.
+/// The shortest time that entries live.
 const SECONDS_MIN: u64 = 64;
 
 impl Lent {
@@ -38,32 +34,28 @@ impl Lent {
     ) -> Result<LeaseId, StoreError> {
         // Powers of two, so that there are few.
         let seconds = need.as_secs().saturating_add(1).next_power_of_two().max(SECONDS_MIN);
-        let lease = self.current(seconds, writes);
-        let within = by.saturating_duration_since(Instant::now());
-        let grant = || etcd.grant_lease(Duration::from_secs(seconds * 2 + SECONDS_MIN), within);
-        lease.id.get_or_try_init(grant).await.copied()
+        let corner = self.corner(seconds, writes);
+        corner.broom.lease(etcd, by.saturating_duration_since(Instant::now())).await
     }
 
-    fn current(&self, seconds: u64, writes: u32) -> Arc<Lease> {
-        let mut leases = locked(&self.0);
-        let is_good = |lease: &&Arc<Lease>| {
-            lease.since.elapsed() < Duration::from_secs(seconds) && lease.writes.load(Relaxed) < WRITES_MAX
-        };
-        let lease = match leases.get(&seconds).filter(is_good) {
-            Some(lease) => Arc::clone(lease),
+    fn corner(&self, seconds: u64, writes: u32) -> Arc<Corner> {
+        let mut corners = locked(&self.0);
+        let has_room = |corner: &&Arc<Corner>| corner.writes.load(Relaxed) < WRITES_MAX;
+        let corner = match corners.get(&seconds).filter(has_room) {
+            Some(corner) => Arc::clone(corner),
             None => {
-                let new = Lease { id: OnceCell::new(), since: Instant::now(), writes: AtomicU32::new(0) };
-                let new = Arc::new(new);
-                leases.insert(seconds, Arc::clone(&new));
+                let broom = Broom::new(Duration::from_secs(seconds));
+                let new = Arc::new(Corner { broom, writes: AtomicU32::new(0) });
+                corners.insert(seconds, Arc::clone(&new));
                 new
             }
         };
-        lease.writes.fetch_add(writes, Relaxed);
-        lease
+        corner.writes.fetch_add(writes, Relaxed);
+        corner
     }
 
-    /// This lease is gone: somebody revoked it, or the etcd is another one.
-    pub(super) fn forget(&self, gone: LeaseId) {
-        locked(&self.0).retain(|_, lease| lease.id.get() != Some(&gone));
+    /// A lease is gone: somebody revoked it, or the etcd is another one.
+    pub(super) fn forget(&self) {
+        locked(&self.0).clear();
     }
 }
