@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -65,6 +65,91 @@ fn churn(store: &OneStore, seconds: u64) {
     let forever = store.keys_for_ever();
     assert!(forever.is_empty(), "{forever:?} have no expiry");
     scene.check(calm, 3);
+}
+
+/// What is under way counts over all replicas, and one that dies gives up what it had.
+#[test]
+fn p4_exact_counts_what_is_under_way_over_all_replicas() {
+    for store in [OneStore::Redis(servers::Server::redis(&[])), OneStore::Etcd(servers::etcd::Etcd::start())] {
+        let under_way = Arc::<UnderWay>::default();
+        let upstream = slow_upstream(Arc::clone(&under_way));
+        let settings = |_| format!("upstream = \"http://{upstream}\"\nlimit = \"100000 per 1h\"\nin_flight = 4\n");
+        let scene = Scene::with_clients(CLIENTS, 0, Starts::default(), &store.table(), settings);
+        std::thread::sleep(Duration::from_secs(2));
+        let (most, done) = (under_way.most.load(Relaxed), under_way.done.load(Relaxed));
+        assert_eq!(most, 4, "{done} done");
+        // Four at once that take 50 ms each: 160 in two seconds, if slots are given back at once.
+        assert!(done > 20, "{done} done");
+        let by_slot = under_way.by_slot.each_ref().map(|done| done.load(Relaxed));
+        assert!(by_slot.iter().all(|done| *done > 2), "one keeps all slots to itself: {by_slot:?}");
+        scene.signal(0, "KILL");
+        std::thread::sleep(Duration::from_secs(12));
+        let before = under_way.done.load(Relaxed);
+        std::thread::sleep(Duration::from_secs(1));
+        let after = under_way.done.load(Relaxed);
+        assert!(after > before + 10, "{before}, then {after}: the slots of the dead are lost");
+        assert!(under_way.most.load(Relaxed) <= 8, "what the dead had under way ended, and was counted for 10 s");
+    }
+}
+
+#[derive(Default)]
+struct UnderWay {
+    now: AtomicUsize,
+    most: AtomicUsize,
+    done: AtomicUsize,
+    by_slot: [AtomicUsize; REPLICAS],
+}
+
+/// Takes 50 ms for each request.
+fn slow_upstream(under_way: Arc<UnderWay>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let under_way = Arc::clone(&under_way);
+            std::thread::spawn(move || {
+                let stream = stream.unwrap();
+                for line in BufReader::new(&stream).lines() {
+                    let Ok(line) = line else { return };
+                    if let Some(slot) = line.strip_prefix("x-slot: ") {
+                        under_way.by_slot[slot.parse::<usize>().unwrap()].fetch_add(1, Relaxed);
+                    }
+                    if line.is_empty() {
+                        under_way.most.fetch_max(under_way.now.fetch_add(1, Relaxed) + 1, Relaxed);
+                        std::thread::sleep(Duration::from_millis(50));
+                        under_way.now.fetch_sub(1, Relaxed);
+                        under_way.done.fetch_add(1, Relaxed);
+                        if (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Who does not want to wait is told no by the store: 429 with all its fields, whichever replica he asks.
+#[test]
+fn p4_exact_and_reject_answers_429_on_every_replica() {
+    for store in [OneStore::Redis(servers::Server::redis(&[])), OneStore::Etcd(servers::etcd::Etcd::start())] {
+        let seen = Starts::default();
+        let upstream = upstream(Arc::clone(&seen));
+        let settings =
+            |_| format!("upstream = \"http://{upstream}\"\nlimit = \"7 per 1h\"\nwhen_limited = \"reject\"\n");
+        let scene = Scene::with_clients(0, 7, Arc::clone(&seen), &store.table(), settings);
+        let addresses: Vec<SocketAddr> = scene.slots.lock().unwrap().iter().map(|slot| slot.address).collect();
+        let answers: Vec<String> = (0..12).map(|turn| ask(addresses[turn % REPLICAS], 0).unwrap()).collect();
+        let allowed = answers.iter().filter(|answer| answer.starts_with("HTTP/1.1 200")).count();
+        assert_eq!((allowed, seen.lock().unwrap().len()), (7, 7), "{answers:?}");
+        for denied in &answers[7..] {
+            let whole = denied.starts_with("HTTP/1.1 429")
+                && denied.contains("retry-after: ")
+                && denied.contains("ratelimit: ");
+            assert!(whole, "{denied}");
+        }
+    }
 }
 
 /// Where the register is.
@@ -163,12 +248,14 @@ fn exact(store: &OneStore) {
     assert!((1..=scene.count).contains(&others), "the others go on while one is paused: {others} in window {paused}");
 }
 
+/// When a start came, and from which slot's clients.
+type Starts = Arc<Mutex<Vec<(Duration, usize)>>>;
+
 /// Three proxies before one upstream, and clients who never stop asking.
 struct Scene {
     folder: Folder,
     slots: Arc<Mutex<Vec<Replica>>>,
-    /// When a start came, and from which slot's clients.
-    seen: Arc<Mutex<Vec<(Duration, usize)>>>,
+    seen: Starts,
     count: usize,
     stop: Arc<AtomicBool>,
 }
@@ -183,18 +270,28 @@ const CLIENTS: usize = 4;
 
 impl Scene {
     fn start(count: usize, store: &str, more: impl Fn(usize) -> String) -> Scene {
-        let (folder, seen) = (Folder::new(), Arc::<Mutex<Vec<(Duration, usize)>>>::default());
+        let seen = Starts::default();
         let upstream = upstream(Arc::clone(&seen));
+        let settings = |slot| format!("upstream = \"http://{upstream}\"\nlimit = \"{count} per 2s\"\n{}", more(slot));
+        Scene::with_clients(CLIENTS, count, seen, store, settings)
+    }
+
+    /// The same with so many clients of each, and all settings of one's own.
+    fn with_clients(
+        clients: usize,
+        count: usize,
+        seen: Starts,
+        store: &str,
+        settings: impl Fn(usize) -> String,
+    ) -> Scene {
+        let folder = Folder::new();
         let slots = (0..REPLICAS).map(|slot| {
-            let text = format!(
-                "{store}[proxy]\nlisten = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\nlimit = \"{count} per 2s\"\n{}",
-                more(slot)
-            );
+            let text = format!("{store}[proxy]\nlisten = \"127.0.0.1:0\"\n{}", settings(slot));
             Replica::start(&folder, folder.write(&format!("{slot}.toml"), &text))
         });
         let slots = Arc::new(Mutex::new(slots.collect::<Vec<_>>()));
         let stop = Arc::<AtomicBool>::default();
-        for client in 0..REPLICAS * CLIENTS {
+        for client in 0..REPLICAS * clients {
             let (slots, stop) = (Arc::clone(&slots), Arc::clone(&stop));
             std::thread::spawn(move || {
                 while !stop.load(Relaxed) {
@@ -306,7 +403,7 @@ fn ask(address: SocketAddr, slot: usize) -> Option<String> {
 }
 
 /// Notes when each request came, and answers.
-fn upstream(seen: Arc<Mutex<Vec<(Duration, usize)>>>) -> SocketAddr {
+fn upstream(seen: Starts) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

@@ -351,13 +351,7 @@ impl<W> Turnstile<W> {
         }
     }
 
-    /// Is there something to ask the store at once?
-    #[must_use]
-    pub fn wants_to_ask(&self) -> bool {
-        self.desk.as_ref().is_some_and(Desk::is_waiting)
-    }
-
-    /// When there will be something to ask, if not at once.
+    /// When there is something to ask the store, if nothing happens before; zero means at once.
     #[must_use]
     pub fn next_ask(&self) -> Option<Micros> {
         self.desk.as_ref().and_then(Desk::next_due)

@@ -10,12 +10,13 @@ use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 use tidegate::{Clock, Ledger, Micros, Together};
 use tidegate_core::turnstile::{Ask, Dealings, Told};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 
 /// What this replica has to do with the store.
@@ -138,13 +139,15 @@ async fn asks(queue: &Queue, clock: &Clock, room: usize) -> Vec<Ask> {
         return std::future::pending().await;
     }
     loop {
-        let due =
-            queue.next_ask().map_or(SLEEP_MAX, |due| Duration::from_micros(due.saturating_sub(clock.now()).get()));
-        let alarm = Instant::now() + due.min(SLEEP_MAX);
+        let due = match poll_fn(|cx| Poll::Ready(queue.asks(cx.waker(), room))).await {
+            Ok(asks) => return asks,
+            Err(due) => due.map_or(SLEEP_MAX, |due| Duration::from_micros(due.saturating_sub(clock.now()).get())),
+        };
+        let mut is_woken = false;
         tokio::select! {
-            asks = poll_fn(|cx| queue.poll_asks(cx, room)) => return asks,
-            // Rounded up by the timer: then something is due.
-            () = sleep_until(alarm) => {}
+            () = sleep(due.min(SLEEP_MAX)) => {}
+            // Whatever wakes this task: then it looks again.
+            () = poll_fn(|_| if std::mem::replace(&mut is_woken, true) { Poll::Ready(()) } else { Poll::Pending }) => {}
         }
     }
 }

@@ -20,8 +20,8 @@ pub(crate) struct Queue {
     clock: Arc<Clock>,
     /// Wakes the task that turns windows, when somebody begins to wait for one.
     timer: Mutex<Option<Waker>>,
-    /// Wakes the task that asks the store, when there is something to ask.
-    carrier: Mutex<Option<Waker>>,
+    /// Wakes the task that asks the store, when there is something to ask before the time for which it has set its alarm.
+    carrier: Mutex<Option<(Waker, Micros)>>,
 }
 
 /// What the queue holds now.
@@ -75,18 +75,24 @@ impl Queue {
         self.with(|turnstile, _| turnstile.deal_with_store(dealings));
     }
 
-    /// Questions to the store, up to so many, each of another key; woken when there are some.
-    pub(crate) fn poll_asks(&self, cx: &Context<'_>, max: usize) -> Poll<Vec<Ask>> {
+    /// Questions to the store, up to so many, each of another key. If there are none, `carrier` is woken when there is
+    /// something to ask earlier than [`Queue::next_ask`] said in the same call.
+    pub(crate) fn asks(&self, carrier: &Waker, max: usize) -> Result<Vec<Ask>, Option<Micros>> {
         // Before looking: what is to be asked after the look finds the waker.
-        *lock(&self.carrier) = Some(cx.waker().clone());
-        let asks: Vec<Ask> = self.with(|turnstile, now| std::iter::from_fn(|| turnstile.ask(now)).take(max).collect());
-        if asks.is_empty() { Poll::Pending } else { Poll::Ready(asks) }
+        *lock(&self.carrier) = Some((carrier.clone(), Micros::MAX));
+        let (asks, next) = self.with(|turnstile, now| {
+            let asks: Vec<Ask> = std::iter::from_fn(|| turnstile.ask(now)).take(max).collect();
+            (asks, turnstile.next_ask())
+        });
+        if let (Some((_, alarm)), Some(next)) = (&mut *lock(&self.carrier), next) {
+            *alarm = next;
+        }
+        if asks.is_empty() { Err(next) } else { Ok(asks) }
     }
 
-    /// When there is something to ask, if nothing happens before.
+    /// When there is something to ask, if nothing happens before; zero means at once.
     pub(crate) fn next_ask(&self) -> Option<Micros> {
-        let turnstile = lock(&self.turnstile);
-        if turnstile.wants_to_ask() { Some(Micros::ZERO) } else { turnstile.next_ask() }
+        lock(&self.turnstile).next_ask()
     }
 
     /// What the store said.
@@ -153,15 +159,25 @@ impl Queue {
         let (outcome, called, asks) = {
             let mut turnstile = lock(&self.turnstile);
             let outcome = act(&mut turnstile, now);
-            (outcome, turnstile.called(), turnstile.wants_to_ask())
+            (outcome, turnstile.called(), turnstile.next_ask())
         };
-        if asks && let Some(carrier) = lock(&self.carrier).take() {
-            carrier.wake();
+        if let Some(asks) = asks {
+            self.wake_carrier(asks);
         }
         if !called.is_empty() {
             called.into_iter().for_each(Waker::wake);
         }
         outcome
+    }
+
+    fn wake_carrier(&self, asks: Micros) {
+        let mut carrier = lock(&self.carrier);
+        if carrier.as_ref().is_some_and(|(_, alarm)| asks < *alarm)
+            && let Some((waker, _)) = carrier.take()
+        {
+            drop(carrier);
+            waker.wake();
+        }
     }
 
     fn wake_timer(&self) {

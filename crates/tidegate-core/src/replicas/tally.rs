@@ -8,16 +8,46 @@ use crate::Micros;
 use crate::turnstile::{Outlook, Question, Told};
 use std::collections::BTreeMap;
 
-/// Answers a question when `started` have started in its window and the other replicas hold `others`. Returns how
-/// many have started then.
+/// What the other replicas have under way.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Others {
+    /// How many, together.
+    pub held: u32,
+    /// How many replicas were last told that there is no room.
+    pub short: u32,
+}
+
+impl Others {
+    /// Adds one of them.
+    pub fn add(&mut self, held: u32, is_short: bool) {
+        self.held = self.held.saturating_add(held);
+        self.short += u32::from(is_short);
+    }
+
+    /// How many more this replica may have under way. While others come short, it holds no more than its part: whoever
+    /// has all slots and always somebody to give them to would otherwise keep them for ever.
+    fn room(self, ask: &Question) -> u32 {
+        if ask.in_flight == 0 {
+            return u32::MAX;
+        }
+        let part = (ask.in_flight / (1 + self.short)).max(1);
+        let free = ask.in_flight.saturating_sub(self.held.saturating_add(ask.held));
+        free.min(part.saturating_sub(ask.held))
+    }
+}
+
+/// Does the answer leave the replica short of room?
 #[must_use]
-pub fn grant(started: u32, others: u32, ask: &Question) -> (u32, Told) {
+pub const fn is_short(ask: &Question, told: Told) -> bool {
+    matches!(told.outlook, Outlook::Full) && told.granted < ask.want
+}
+
+/// Answers a question when so many have `started` in its window. Returns how many have started then.
+#[must_use]
+pub fn grant(started: u32, others: Others, ask: &Question) -> (u32, Told) {
     let started = started.saturating_sub(ask.unused);
     let left = ask.limit.saturating_sub(started);
-    let room = match ask.in_flight {
-        0 => u32::MAX,
-        in_flight => in_flight.saturating_sub(others.saturating_add(ask.held)),
-    };
+    let room = others.room(ask);
     let granted = ask.want.min(left).min(room);
     let outlook = match () {
         () if granted == left => Outlook::Exhausted,
@@ -45,6 +75,8 @@ pub struct Tally {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Slots {
     held: u32,
+    /// It wanted more, and there was no room.
+    is_short: bool,
     /// The number of the question that said so.
     number: u64,
     until: Micros,
@@ -63,7 +95,10 @@ impl Tally {
             return Some(Told::FAILED);
         }
         self.slots.retain(|_, slots| slots.until > now);
-        let others = self.slots.iter().filter(|(id, _)| **id != me).map(|(_, slots)| slots.held).sum();
+        let mut others = Others::default();
+        for (_, slots) in self.slots.iter().filter(|(id, _)| **id != me) {
+            others.add(slots.held, slots.is_short);
+        }
         if ask.window > self.window {
             (self.window, self.started) = (ask.window, 0);
         }
@@ -73,8 +108,8 @@ impl Tally {
             (self.started, told) = grant(self.started, others, ask);
         }
         if ask.in_flight > 0 {
-            let slots = Slots { held: ask.held + told.granted, number, until: now.saturating_add(SLOTS_LEASE) };
-            self.slots.insert(me, slots);
+            let (held, until) = (ask.held + told.granted, now.saturating_add(SLOTS_LEASE));
+            self.slots.insert(me, Slots { held, is_short: is_short(ask, told), number, until });
         }
         Some(told)
     }

@@ -147,6 +147,8 @@ const SOON: Micros = Micros::from_millis(20);
 /// For how long a no is believed, as a part of the window: somebody may hand starts back.
 const BELIEVED_PART: u64 = 8;
 const BELIEVED: RangeInclusive<Micros> = Micros::from_millis(20)..=Micros::from_millis(500);
+/// For how long it is believed that there is no room: as long as a request takes.
+const FULL_BELIEVED: Micros = Micros::from_millis(50);
 
 impl Account {
     const fn new(name: Name) -> Account {
@@ -177,6 +179,8 @@ impl Account {
             _ if needs.want == 0 && !news => Errand::Idle,
             (_, Outlook::Failed) => Errand::At(self.believed),
             (_, Outlook::Open) if needs.want > 0 || self.told.is_none() => Errand::Now,
+            // What has ended here makes room for what waits here.
+            (_, Outlook::Full) if needs.want > 0 && self.told > Some(needs.held) => Errand::Now,
             (Errand::At(due), _) => Errand::At(due.min(no_sooner)),
             _ => Errand::At(no_sooner),
         }
@@ -239,14 +243,9 @@ impl Desk {
         }
     }
 
-    /// Is there something to ask at once?
-    pub(super) fn is_waiting(&self) -> bool {
-        !self.now.is_empty()
-    }
-
-    /// When there will be something to ask, if not at once.
+    /// When there is something to ask: zero means at once.
     pub(super) fn next_due(&self) -> Option<Micros> {
-        self.timed.first().map(|(due, _)| *due)
+        if self.now.is_empty() { self.timed.first().map(|(due, _)| *due) } else { Some(Micros::ZERO) }
     }
 
     /// The next place whose time to ask has come. Its errand is over, unless it is sent or arranged anew.
@@ -296,7 +295,9 @@ impl Desk {
         }
         account.outlook = if is_current || failed { told.outlook } else { Outlook::Open };
         let part = Micros::saturating(ask.question.period.get() / BELIEVED_PART);
-        account.believed = now.saturating_add(part.clamp(*BELIEVED.start(), *BELIEVED.end()));
+        let believed = part.clamp(*BELIEVED.start(), *BELIEVED.end());
+        let believed = if account.outlook == Outlook::Full { believed.min(FULL_BELIEVED) } else { believed };
+        account.believed = now.saturating_add(believed);
         let lent = if ask.question.in_flight > 0 { told.granted } else { 0 };
         account.told = (!failed).then(|| ask.question.held + lent);
         self.failing_since = if failed { self.failing_since.or(Some(now)) } else { None };

@@ -1,7 +1,7 @@
 //! What replicas that count together keep in etcd: [`tidegate_core::replicas::grant`], with compare-and-swap.
 //!
-//! `…/w/WINDOW` holds how many have started in a window, and `…/f/REPLICA` how many a replica has under way. The
-//! first is under a lease that only cleans up: another window is another key, so that nothing a lease does can
+//! `…/w/WINDOW` holds how many have started in a window, and `…/f/REPLICA` how many a replica has under way, with a
+//! `+` behind it if it wants more. The first is under a lease that only cleans up: another window is another key, so that nothing a lease does can
 //! restart or extend a count. The second goes with the lease of its replica: that is how a dead one gives up its slots.
 //!
 //! A question is one transaction, by what was last seen of its key. It holds if nobody else has written meanwhile;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidegate_core::replicas::{ReplicaId, SLOTS_LEASE, grant};
+use tidegate_core::replicas::{Others, ReplicaId, SLOTS_LEASE, grant, is_short};
 use tidegate_core::turnstile::{Name, Outlook, Question, Told};
 use tokio::time::Instant;
 
@@ -40,7 +40,7 @@ struct Seen {
     /// The count's last change; 0: there is none.
     counted: i64,
     /// What the other replicas hold, and as of which revision that is known.
-    others: u32,
+    others: Others,
     as_of: i64,
     /// The last change of what this replica holds; 0: there is none.
     mine: i64,
@@ -170,12 +170,12 @@ impl Tallies {
                 0 => Condition::Revision { key: key.clone(), is: seen.mine },
                 _ => Condition::UnchangedSince { prefix: self.slots_prefix(question), revision: seen.as_of },
             });
-            txn.then.push(match held {
-                0 => Operation::Delete { key },
-                _ => {
-                    let (value, lease) = (held.to_string().into_bytes(), Some(self.slots_lease(by).await?));
-                    Operation::Put { key, value, lease }
-                }
+            let more = if is_short(question, told) { "+" } else { "" };
+            txn.then.push(if held == 0 && more.is_empty() {
+                Operation::Delete { key }
+            } else {
+                let (value, lease) = (format!("{held}{more}").into_bytes(), Some(self.slots_lease(by).await?));
+                Operation::Put { key, value, lease }
             });
         }
         Ok(txn)
@@ -193,7 +193,9 @@ impl Tallies {
         };
         let mine = self.slot_key(question);
         let number = |pair: &Pair| {
-            let number = std::str::from_utf8(&pair.value).ok().and_then(|text| text.parse::<u32>().ok());
+            let text =
+                std::str::from_utf8(&pair.value).ok().map(|text| (text.trim_end_matches('+'), text.ends_with('+')));
+            let number = text.and_then(|(number, more)| Some((number.parse::<u32>().ok()?, more)));
             number.ok_or_else(|| {
                 let key = String::from_utf8_lossy(&pair.key).into_owned();
                 self.etcd.senseless(&format!("{key} holds no count; delete it"))
@@ -201,12 +203,13 @@ impl Tallies {
         };
         let mut seen = Seen { window: question.window, as_of: outcome.revision, ..Seen::default() };
         if let Some(pair) = count.first() {
-            (seen.started, seen.counted) = (number(pair)?, pair.revision);
+            (seen.started, seen.counted) = (number(pair)?.0, pair.revision);
         }
         for pair in slots {
+            let (held, is_short) = number(pair)?;
             match pair.key == mine {
                 true => seen.mine = pair.revision,
-                false => seen.others = seen.others.saturating_add(number(pair)?),
+                false => seen.others.add(held, is_short),
             }
         }
         Ok(seen)
@@ -274,7 +277,8 @@ impl Seen {
     fn after(self, started: u32, told: Told, question: &Question, revision: i64) -> Seen {
         let counted = if started == self.started { self.counted } else { revision };
         let looked = question.in_flight > 0 && question.want > 0;
-        let mine = if question.held + told.granted > 0 { revision } else { 0 };
+        let is_there = question.held + told.granted > 0 || is_short(question, told);
+        let mine = if is_there { revision } else { 0 };
         // Whoever only told what he holds did not look at the others.
         Seen { started, counted, mine, as_of: if looked { revision } else { self.as_of }, ..self }
     }

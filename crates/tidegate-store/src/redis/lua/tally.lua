@@ -1,5 +1,5 @@
 -- The core's replicas/tally.rs: what the replicas of one limit have started and hold of one key.
--- A hash: w = window, n = started, and for each replica its id = "held number until".
+-- A hash: w = window, n = started, and for each replica its id = "held number until short".
 local now = tonumber(ARGV[1])
 if not now then
   local time = redis.call('TIME')
@@ -20,7 +20,7 @@ if now < begins - differ or now >= begins + period + differ then
 end
 
 local there = redis.call('HGETALL', KEYS[1])
-local known, started, others, gone, longest = 0, 0, 0, {}, 0
+local known, started, others, rivals, gone, longest = 0, 0, 0, 0, {}, 0
 for i = 1, #there, 2 do
   local field, value = there[i], there[i + 1]
   if field == 'w' then
@@ -28,31 +28,36 @@ for i = 1, #there, 2 do
   elseif field == 'n' then
     started = tonumber(value)
   else
-    local slots, heard, ends = string.match(value, '^(%d+) (%d+) (%d+)$')
+    local slots, heard, ends, short = string.match(value, '^(%d+) (%d+) (%d+) (%d)$')
     if field == me then
       if tonumber(heard) >= number then return { OVERTAKEN, '0' } end
     elseif tonumber(ends) <= now then
       gone[#gone + 1] = field
     else
-      others = others + tonumber(slots)
+      others, rivals = others + tonumber(slots), rivals + tonumber(short)
       longest = math.max(longest, tonumber(ends))
     end
   end
 end
 if #gone > 0 then redis.call('HDEL', KEYS[1], unpack(gone)) end
 
-local granted, outlook = 0, EXHAUSTED
+local granted, outlook, short = 0, EXHAUSTED, 0
 if window > known then known, started = window, 0 end
 -- Another replica may be a window ahead: for this one it is over.
 if window == known then
   started = math.max(started - unused, 0)
   local left, room = math.max(limit - started, 0), want
-  if in_flight > 0 then room = math.max(in_flight - others - held, 0) end
+  if in_flight > 0 then
+    -- While others come short, nobody holds more than his part.
+    local part = math.max(math.floor(in_flight / (1 + rivals)), 1)
+    room = math.min(math.max(in_flight - others - held, 0), math.max(part - held, 0))
+  end
   granted = math.min(want, left, room)
   if granted == left then
     outlook = EXHAUSTED
   elseif in_flight > 0 and granted == room then
     outlook = FULL
+    if granted < want then short = 1 end
   else
     outlook = OPEN
   end
@@ -62,7 +67,7 @@ end
 
 if in_flight > 0 then
   local ends = now + lease
-  redis.call('HSET', KEYS[1], me, text(held + granted) .. ' ' .. ARGV[3] .. ' ' .. text(ends))
+  redis.call('HSET', KEYS[1], me, text(held + granted) .. ' ' .. ARGV[3] .. ' ' .. text(ends) .. ' ' .. short)
   longest = math.max(longest, ends)
 end
 longest = math.max(longest, known * period + period + differ)
