@@ -443,3 +443,46 @@ fn window_of(at: Duration) -> u64 {
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
+
+/// Servers that hold a part of a limiter each: no store is asked for a hit, and together they let through the limit.
+#[test]
+fn a8_limiters_of_servers_are_shared_without_asking_the_store() {
+    for store in [OneStore::Redis(servers::Server::redis(&[])), OneStore::Etcd(servers::etcd::Etcd::start())] {
+        let text = format!(
+            "{}[doors]\nhttp = \"127.0.0.1:0\"\n[[limiter]]\nname = \"api\"\nalgorithm = \"fixed-window\"\naligned = true\n\
+             limits = [\"7 per 2s\"]\nreplicas = \"share\"\n",
+            store.table()
+        );
+        let folder = Folder::new();
+        let config = folder.write("serve.toml", &text);
+        let mut servers: Vec<server::Server> =
+            (0..REPLICAS).map(|_| server::Server::start(&folder, Some(&config))).collect();
+        let taken = |servers: &[server::Server]| {
+            // In the middle of the next window.
+            let into = now().as_micros() % PERIOD.as_micros();
+            std::thread::sleep(PERIOD * 5 / 4 - Duration::from_micros(u64::try_from(into).unwrap()));
+            let hits =
+                servers.iter().flat_map(|server| (0..9).map(move |_| hit(server.url.trim_start_matches("http://"))));
+            hits.filter(|answer| answer.starts_with("HTTP/1.1 200")).count()
+        };
+        let counts: Vec<usize> = (0..5).map(|_| taken(&servers)).collect();
+        assert!(counts.iter().all(|count| *count <= 7) && counts[3..] == [7, 7], "{counts:?}");
+        servers.pop().unwrap().kill();
+        let counts: Vec<usize> = (0..5).map(|_| taken(&servers)).collect();
+        assert!(counts.iter().all(|count| *count <= 7) && counts[3..] == [7, 7], "{counts:?}, one was killed");
+        let keys = store.keys_for_ever();
+        assert!(keys.is_empty(), "{keys:?} would stay for ever");
+    }
+}
+
+/// Hits once, and reads the answer.
+fn hit(address: &str) -> String {
+    const BODY: &str = r#"{"limiter":"api","key":"u1"}"#;
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head =
+        format!("POST /v1/hit HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", BODY.len());
+    stream.write_all(format!("{head}{BODY}").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}

@@ -14,6 +14,9 @@
 //! **A changed limit** keeps the count. First hit: the window's start stays and the new period runs
 //! from it. Aligned: the count belongs to the new current window if the old one began inside it.
 //!
+//! **Replicas** may share an aligned window's limit (A8): what this process may take is worked out from the window's
+//! number, so that it changes with the window and not with the clock of whoever asks.
+//!
 //! **Promise** (A2): no window holds more than the count. **Weakness**: a burst at the end of one
 //! window and another at the start of the next put up to twice the count into one period.
 
@@ -36,7 +39,7 @@ struct Window {
 
 impl Window {
     fn verdict(&self, limit: &Limit, now: Micros, cost: u32) -> Verdict {
-        if self.used.checked_add(cost).is_some_and(|sum| sum <= limit.count()) {
+        if self.used.checked_add(cost).is_some_and(|sum| sum <= limit.count_from(self.start)) {
             return Verdict::Allow;
         }
         Verdict::Deny { retry_after: Some(self.remains(limit, now)) }
@@ -44,7 +47,7 @@ impl Window {
 
     fn status(&self, limit: &Limit, now: Micros) -> Status {
         Status {
-            remaining: limit.count().saturating_sub(self.used),
+            remaining: limit.count_from(self.start).saturating_sub(self.used),
             reset_after: if self.used == 0 { Micros::ZERO } else { self.remains(limit, now) },
         }
     }

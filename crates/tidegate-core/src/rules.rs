@@ -3,6 +3,7 @@
 //! Names, domains and keys are not here: they belong to the policy, in the `tidegate` crate.
 
 use crate::buckets::Grid;
+use crate::replicas::Schedule;
 use crate::{Limit, LimitError, Micros, State};
 use std::fmt;
 
@@ -122,6 +123,15 @@ impl Rules {
         Ok(Rules { algorithm, limits: limits.into(), grid })
     }
 
+    /// The same rules of all replicas, of which this process holds what the schedule says. `None`: only one limit of
+    /// aligned windows, without a block, can be held in parts.
+    #[must_use]
+    pub fn in_parts(&self, schedule: &Schedule) -> Option<Rules> {
+        let [limit] = &*self.limits else { return None };
+        let fits = self.algorithm == Algorithm::AlignedWindow && limit.block().is_none();
+        fits.then(|| Rules { limits: [limit.in_parts(schedule)].into(), ..self.clone() })
+    }
+
     /// How it counts.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
@@ -222,7 +232,7 @@ impl<'a> Check<'a> {
     pub fn sketched(&self) -> Limit {
         match self.rules.algorithm {
             Algorithm::Buckets => self.limit.over(self.limit.period().saturating_add(self.rules.grid.resolution())),
-            _ => *self.limit,
+            _ => self.limit.at_least(),
         }
     }
 

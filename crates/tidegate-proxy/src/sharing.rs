@@ -103,7 +103,8 @@ pub(crate) async fn share(site: Arc<Site>, sharing: Sharing) {
     };
     while !site.is_stopping() {
         let period = site.rules.load().policy.limit.period();
-        let membership = Membership::open(url.clone(), &name, period, Arc::clone(&site.clock)).await;
+        let clock = Arc::clone(&site.clock);
+        let membership = Membership::open(url.clone(), &name, period, move || clock.now()).await;
         renew(&site, membership, period).await;
     }
 }

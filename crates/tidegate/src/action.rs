@@ -13,7 +13,9 @@ use tidegate_core::{Limit, Micros};
 macro_rules! elsewhere {
     ($handle:ident, $redis:ident => $call:ident($($argument:expr),*)) => {
         #[cfg(feature = "redis")]
-        if let Some($redis) = $handle.gate.redis()? {
+        if !$handle.gate.is_shared(&$handle.limiter)
+            && let Some($redis) = $handle.gate.redis()?
+        {
             return $handle.gate.$call($($argument),*).await;
         }
     };

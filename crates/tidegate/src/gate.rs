@@ -11,6 +11,7 @@ mod elsewhere;
 mod met;
 mod open;
 mod operate;
+mod parts;
 #[cfg(feature = "redis")]
 mod remote;
 #[cfg(feature = "redis")]
@@ -54,6 +55,7 @@ struct Inner {
     store: Memory,
     clock: Clock,
     live: ArcSwap<Live>,
+    promised: parts::Promised,
     /// Where state is kept over restarts; locked while it is being written.
     directory: Option<Mutex<Directory>>,
     saves: SaveCounters,
@@ -85,6 +87,8 @@ struct Live {
 pub struct Limiter {
     spec: Arc<LimiterSpec>,
     table: Arc<Table>,
+    /// The rules in force, where this process holds only a part of them.
+    part: Option<Arc<ArcSwap<tidegate_core::Rules>>>,
     /// This process's share of the rules, for when the store does not answer.
     #[cfg(feature = "redis")]
     local: Arc<tidegate_core::Rules>,
@@ -131,12 +135,14 @@ impl Gate {
     }
 
     fn on(store: Memory, policy: &Policy, clock: Clock, directory: Option<Directory>) -> Gate {
-        let live = ArcSwap::from_pointee(Live::new(&store, policy, 1.0));
+        let promised = parts::Promised::default();
+        let live = ArcSwap::from_pointee(Live::new(&store, policy, 1.0, &promised));
         let directory = directory.map(Mutex::new);
         Gate(Arc::new(Inner {
             store,
             clock,
             live,
+            promised,
             directory,
             saves: SaveCounters::default(),
             tend_turn: AtomicUsize::new(0),
@@ -168,6 +174,11 @@ impl Gate {
         1.0
     }
 
+    /// The same for what people do with one limiter: of those held in parts each process has its own.
+    fn here_for(&self, limiter: &str) -> Result<(), AskError> {
+        if self.is_shared(limiter) { Ok(()) } else { self.here() }
+    }
+
     fn here(&self) -> Result<(), AskError> {
         if self.is_elsewhere() { Err(AskError::Elsewhere) } else { Ok(()) }
     }
@@ -180,7 +191,10 @@ impl Gate {
     pub async fn ask(&self, request: &Request<'_>) -> Result<Answer, AskError> {
         #[cfg(feature = "redis")]
         if let Some(elsewhere) = &self.0.elsewhere {
-            return self.ask_elsewhere(elsewhere, request).await;
+            return match self.decide_shared(request)? {
+                Some(answer) => Ok(answer),
+                None => self.ask_elsewhere(elsewhere, request).await,
+            };
         }
         self.decide(request)
     }
@@ -205,7 +219,7 @@ impl Gate {
                     at = self.now();
                     at
                 };
-                let ruling = limiter.table.decide(&limiter.spec.rules, key, request.cost, request.intent, clock);
+                let ruling = limiter.table.decide(&limiter.rules(), key, request.cost, request.intent, clock);
                 Ok(answered(limiter, &ruling, at))
             }
             Target::Attributes { domain, attributes } => Ok(self.decide_met(&live.met(domain, attributes)?, request)),
@@ -264,7 +278,7 @@ impl Gate {
     pub fn hit_on(&self, limiter: &Limiter, key: &[u8], cost: u32) -> Result<Ruling, AskError> {
         self.here()?;
         check_key(key)?;
-        Ok(limiter.table.decide(&limiter.spec.rules, key, cost, Intent::Hit, || self.now()))
+        Ok(limiter.table.decide(&limiter.rules(), key, cost, Intent::Hit, || self.now()))
     }
 
     /// Many hits through a handle, as with [`Gate::hit_on`]; the answers are appended in the order of the keys.
@@ -280,7 +294,7 @@ impl Gate {
     ) -> Result<(), AskError> {
         self.here()?;
         keys.iter().try_for_each(|key| check_key(key))?;
-        limiter.table.hit_many(&limiter.spec.rules, keys, cost, self.now(), answers);
+        limiter.table.hit_many(&limiter.rules(), keys, cost, self.now(), answers);
         Ok(())
     }
 
@@ -291,7 +305,7 @@ impl Gate {
             let uses: Vec<(&Limiter, &[u8])> = keys.iter().map(|key| (limiter, *key)).collect();
             return self.hit_each_at(&uses, cost, &self.batch(now), answers);
         }
-        limiter.table.hit_many(&limiter.spec.rules, keys, cost, now, answers);
+        limiter.table.hit_many(&limiter.rules(), keys, cost, now, answers);
     }
 
     /// The same for keys of several limiters and every store. Where it is elsewhere this blocks the thread,
@@ -302,7 +316,7 @@ impl Gate {
             return self.hit_each_elsewhere(elsewhere, uses, cost, batch, answers);
         }
         for (limiter, key) in uses {
-            answers.push(limiter.table.decide(&limiter.spec.rules, key, cost, Intent::Hit, || batch.now));
+            answers.push(limiter.table.decide(&limiter.rules(), key, cost, Intent::Hit, || batch.now));
         }
     }
 
@@ -335,7 +349,7 @@ impl Gate {
             old.is_ok_and(|old| old.spec.rules.algorithm() != spec.rules.algorithm())
         };
         let afresh = policy.limiters().iter().filter(afresh).map(|spec| spec.name.clone()).collect();
-        self.0.live.store(Arc::new(Live::new(store, policy, self.share())));
+        self.0.live.store(Arc::new(Live::new(store, policy, self.share(), &self.0.promised)));
         self.forget_others(policy);
         Ok(Reloaded { afresh })
     }
@@ -370,6 +384,25 @@ impl Gate {
         self.0.store.release_freed();
     }
 
+    /// A request of a limiter of which this process holds a part: no store is asked. `None`: it is none of those.
+    #[cfg(feature = "redis")]
+    fn decide_shared(&self, request: &Request<'_>) -> Result<Option<Answer>, AskError> {
+        let live = self.0.live.load();
+        if !live.limiters.iter().any(Limiter::is_shared) {
+            return Ok(None);
+        }
+        let met = match request.target {
+            Target::Limiter { name, key } => {
+                check_key(key)?;
+                vec![Met::new(live.limiter(name)?, key.into())]
+            }
+            Target::Attributes { domain, attributes } => live.met(domain, attributes)?,
+        };
+        // By the policy it is alone in its domain.
+        let is_shared = met.iter().any(|met| met.limiter.is_shared());
+        Ok(is_shared.then(|| self.decide_met(&met, request)))
+    }
+
     fn decide_met(&self, met: &[Met<'_>], request: &Request<'_>) -> Answer {
         let parts: Vec<Part<'_>> = met.iter().filter(|met| met.heeded).map(Met::part).collect();
         let answers = decide_all(&parts, request.cost, request.intent, request.explain, || self.now());
@@ -379,16 +412,16 @@ impl Gate {
 
 impl Limiter {
     #[cfg(feature = "redis")]
-    fn new(store: &Memory, spec: &Arc<LimiterSpec>, share: f64) -> Limiter {
+    fn new(store: &Memory, spec: &Arc<LimiterSpec>, share: f64, promised: &parts::Promised) -> Limiter {
         let local = Arc::new(degraded::share_of(&spec.rules, share));
         let table = store.table(spec.scope(), spec.shape(), &local);
-        Limiter { spec: Arc::clone(spec), table, local }
+        Limiter { spec: Arc::clone(spec), table, part: promised.of(spec), local }
     }
 
     #[cfg(not(feature = "redis"))]
-    fn new(store: &Memory, spec: &Arc<LimiterSpec>, _share: f64) -> Limiter {
+    fn new(store: &Memory, spec: &Arc<LimiterSpec>, _share: f64, promised: &parts::Promised) -> Limiter {
         let table = store.table(spec.scope(), spec.shape(), &spec.rules);
-        Limiter { spec: Arc::clone(spec), table }
+        Limiter { spec: Arc::clone(spec), table, part: promised.of(spec) }
     }
 
     /// The rules of its table.
@@ -424,10 +457,10 @@ impl Limiter {
 
 impl Live {
     /// `share` is this process's part of each limit, where the store is elsewhere.
-    fn new(store: &Memory, policy: &Policy, share: f64) -> Live {
+    fn new(store: &Memory, policy: &Policy, share: f64, promised: &parts::Promised) -> Live {
         let mut live = Live { limiters: Vec::new(), by_name: HashMap::new(), by_domain: HashMap::new() };
         for (index, spec) in policy.limiters().iter().enumerate() {
-            live.limiters.push(Limiter::new(store, spec, share));
+            live.limiters.push(Limiter::new(store, spec, share, promised));
             live.by_name.insert(spec.name.clone(), index);
             if !spec.by.is_empty() {
                 live.by_domain.entry(spec.domain.clone()).or_default().push(index);

@@ -30,11 +30,12 @@ pub use headers::RateLimitHeaders;
 pub use ledger::{Ledger, Together};
 #[cfg(feature = "redis")]
 pub use membership::{Membership, Seen, Sharing};
-pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, OnFailure, Policy, PolicyError, PolicyProblem};
+pub use policy::{LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, OnFailure, Policy, PolicyError, PolicyProblem, Replicas};
 #[cfg(feature = "redis")]
 pub use store_url::StoreUrl;
 pub use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};
 pub use tidegate_core::buckets::{BLOCKS_MAX, Grid, GridError};
+pub use tidegate_core::replicas::Schedule;
 pub use tidegate_core::{
     Algorithm, Decision, KEY_LEN_MAX, KeyError, LIMITS_MAX, Limit, LimitError, Micros, Rules, RulesError, Verdict, text,
 };

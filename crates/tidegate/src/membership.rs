@@ -3,12 +3,12 @@
 //! Here it is only read and written, three times in a lease; what it means is decided in the core. Requests
 //! never wait for it.
 
+mod limiter;
 mod register;
 
-use crate::{Clock, Micros, StoreError, StoreUrl};
+use crate::{Micros, StoreError, StoreUrl};
 use register::Register;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::replicas::{Replica, ReplicaId, Roster, Schedule, Terms};
 
@@ -40,7 +40,7 @@ pub struct Seen {
 /// One replica that renews its membership for as long as this is driven.
 pub struct Membership {
     register: Register,
-    clock: Arc<Clock>,
+    now: Box<dyn Fn() -> Micros + Send + Sync>,
     replica: Replica,
     /// The register's text as it was last seen; empty: no register.
     text: String,
@@ -51,15 +51,20 @@ pub struct Membership {
 const TRIES: u32 = 5;
 
 impl Membership {
-    /// A new replica of the limit with this name and period.
-    pub async fn open(url: StoreUrl, name: &str, period: Micros, clock: Arc<Clock>) -> Membership {
+    /// A new replica of the limit with this name and period. `now` is the clock that says which window it is.
+    pub async fn open(
+        url: StoreUrl,
+        name: &str,
+        period: Micros,
+        now: impl Fn() -> Micros + Send + Sync + 'static,
+    ) -> Membership {
         let id = ReplicaId(RandomState::new().hash_one(0_u8));
         // Long after everything that it promises is over.
         let expiry = Duration::from_micros(period.get()).saturating_mul(4) + Duration::from_secs(60);
         let register = Register::open(url, name, period.get(), expiry).await;
         let seen = Seen { me: id.to_string(), ..Seen::default() };
         let replica = Replica::new(id, Terms::of(period));
-        Membership { register, clock, replica, text: String::new(), seen }
+        Membership { register, now: Box::new(now), replica, text: String::new(), seen }
     }
 
     /// How long to wait between two calls of [`Membership::renew`].
@@ -85,7 +90,7 @@ impl Membership {
         for _ in 0..TRIES {
             let roster = self.text.parse::<Roster>().ok();
             let opened = roster.as_ref().is_some_and(|roster| roster.horizon().is_some());
-            let written = self.replica.renewed(roster.as_ref(), self.clock.now()).to_string();
+            let written = self.replica.renewed(roster.as_ref(), (self.now)()).to_string();
             match self.swap(&written).await {
                 Ok(true) if opened => return,
                 Ok(_) => {}
@@ -117,7 +122,7 @@ impl Membership {
         self.text = there;
         if !self.text.is_empty() {
             let roster: Roster = self.text.parse().map_err(|error| format!("the register of the replicas: {error}"))?;
-            let now = self.clock.now();
+            let now = (self.now)();
             self.replica.learn(&roster, now);
             self.seen.members = roster.members().map(|id| id.to_string()).collect();
             (self.seen.horizon, self.seen.at) = (self.schedule().horizon(), now);

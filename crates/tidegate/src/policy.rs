@@ -3,6 +3,7 @@
 //! A policy is data, checked once when it is made; nothing here decides or stores.
 
 use std::{fmt, sync::Arc};
+use tidegate_core::replicas::Schedule;
 use tidegate_core::{KEY_LEN_MAX, Rules};
 use tidegate_store::Shape;
 
@@ -31,6 +32,19 @@ pub struct LimiterSpec {
     pub pause_layout: bool,
     /// What it decides when a store elsewhere does not answer; `None`: what the gate says.
     pub on_failure: Option<OnFailure>,
+    /// How several processes keep it.
+    pub replicas: Replicas,
+}
+
+/// How several processes keep one limit.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Replicas {
+    /// They count together, in their store. In memory, that is this process alone.
+    #[default]
+    Exact,
+    /// Each holds a part and asks nobody. It is this one (from 0) of so many; `None`: it is told what it holds by
+    /// [`crate::Gate::promise`].
+    Share(Option<(u32, u32)>),
 }
 
 impl LimiterSpec {
@@ -48,7 +62,14 @@ impl LimiterSpec {
             honour_disable: true,
             pause_layout: false,
             on_failure: None,
+            replicas: Replicas::Exact,
         }
+    }
+
+    /// The same limiter, of which each process holds a part.
+    #[must_use]
+    pub fn shared(self, numbered: Option<(u32, u32)>) -> LimiterSpec {
+        LimiterSpec { replicas: Replicas::Share(numbered), ..self }
     }
 
     /// The same limiter, met by requests of `domain` that have all attributes of `by`.
@@ -198,6 +219,17 @@ impl Policy {
             if let (Some(domain), true) = (&limiter.domain, limiter.by.is_empty()) {
                 return fail(PolicyProblem::DomainWithoutBy(domain.clone()));
             }
+            if limiter.replicas == Replicas::Exact {
+                continue;
+            }
+            if limiter.rules.in_parts(&Schedule::NONE).is_none() {
+                return fail(PolicyProblem::NotShareable(limiter.name.clone()));
+            }
+            let meets = |other: &&LimiterSpec| !other.by.is_empty() && other.domain == limiter.domain;
+            let others = limiters.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, other)| other);
+            if let (false, Some(other)) = (limiter.by.is_empty(), others.clone().find(meets)) {
+                return fail(PolicyProblem::SharedWith { name: limiter.name.clone(), other: other.name.clone() });
+            }
         }
         Ok(Policy { limiters: limiters.into_iter().map(Arc::new).collect() })
     }
@@ -260,6 +292,15 @@ pub enum PolicyProblem {
     AttributeTwice(String),
     /// A domain without `by` would never be met.
     DomainWithoutBy(String),
+    /// Not one limit of aligned windows: it cannot be held in parts.
+    NotShareable(String),
+    /// A limiter that is held in parts is met together with another one.
+    SharedWith {
+        /// The limiter.
+        name: String,
+        /// The other.
+        other: String,
+    },
 }
 
 impl std::error::Error for PolicyError {}
@@ -295,6 +336,14 @@ impl fmt::Display for PolicyError {
                 f,
                 "domain \"{domain}\" has no effect without \"by\"; add by = [\"user\"] or leave the domain out"
             ),
+            PolicyProblem::NotShareable(name) => write!(
+                f,
+                "\"{name}\" cannot be held in parts: replicas = \"share\" needs algorithm = \"fixed-window\" with aligned = true, one limit, and no block"
+            ),
+            PolicyProblem::SharedWith { name, other } => write!(
+                f,
+                "\"{name}\" is held in parts, and a request would meet \"{other}\" with it; give it a domain of its own"
+            ),
         }
     }
 }
@@ -329,6 +378,15 @@ mod tests {
         let two = Rules::new(Algorithm::TokenBucket, &["1 per day".parse().unwrap(); 2]).unwrap();
         check(vec![LimiterSpec::new("a", two), spec("a-2")], 1, "\"a-2\" is a limit of limiter \"a\"");
         check(vec![spec("a").by(Some("login"), &[])], 0, "no effect without \"by\"");
+        let aligned = Rules::new(Algorithm::AlignedWindow, &["9 per minute".parse().unwrap()]).unwrap();
+        let shared = |name: &str| LimiterSpec::new(name, aligned.clone()).shared(Some((0, 3)));
+        check(vec![spec("a").shared(None)], 0, "needs algorithm = \"fixed-window\" with aligned = true");
+        check(
+            vec![shared("a").by(None, &["ip"]), spec("b").by(None, &["user"])],
+            0,
+            "a request would meet \"b\" with it",
+        );
+        assert!(Policy::new(vec![shared("a").by(Some("x"), &["ip"]), spec("b").by(None, &["user"])]).is_ok());
         check((0..1001).map(|i| spec(&format!("l{i}"))).collect(), 1000, "1001 limiters");
     }
 

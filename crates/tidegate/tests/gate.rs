@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 use tidegate::{
-    Algorithm, AskError, Clock, Gate, Grid, LimiterSpec, Micros, OpenError, Policy, Reason, Request, Rules, Settings,
-    Which,
+    Algorithm, AskError, Clock, Gate, Grid, LimiterSpec, Micros, OpenError, Policy, Reason, Request, Rules, Schedule,
+    Settings, Which,
 };
 
 fn spec(name: &str, algorithm: Algorithm, limits: &[&str]) -> LimiterSpec {
@@ -298,4 +298,55 @@ fn state_that_does_not_fit_the_budget_is_refused() {
     let settings = Settings { path: None, max_memory: 1 << 20 };
     let error = Gate::open(Policy::new(many).unwrap(), &settings, Clock::manual(Micros::ZERO)).unwrap_err();
     assert!(matches!(error, OpenError::TooSmall { .. }), "{error}");
+}
+
+/// Three processes that hold a part each: together the limit in every window, and who has what is left over changes.
+#[test]
+fn a8_limiters_held_in_parts_add_up_to_the_limit() {
+    let rules = Rules::new(Algorithm::AlignedWindow, &["10 per minute".parse().unwrap()]).unwrap();
+    let gates: Vec<Gate> = (0..3)
+        .map(|rank| {
+            let spec = LimiterSpec::new("api", rules.clone()).shared(Some((rank, 3)));
+            Gate::with_clock(Policy::new(vec![spec]).unwrap(), Clock::manual(Micros::from_secs(600)))
+        })
+        .collect();
+    let mut parts = Vec::new();
+    for window in 10..16 {
+        let taken: Vec<usize> = gates
+            .iter()
+            .map(|gate| {
+                gate.clock().set(Micros::from_secs(window * 60 + 59));
+                let answers = (0..20).map(|_| gate.hit("api", "u").unwrap());
+                let (allowed, denied): (Vec<_>, Vec<_>) = answers.partition(|answer| answer.allowed);
+                assert!(denied.iter().all(|answer| answer.retry_after == Some(Micros::from_secs(1))), "{denied:?}");
+                assert_eq!(gate.part("api"), Some(u32::try_from(allowed.len()).unwrap()));
+                allowed.len()
+            })
+            .collect();
+        assert_eq!(taken.iter().sum::<usize>(), 10, "window {window}: {taken:?}");
+        parts.push(taken);
+    }
+    assert!(
+        parts.contains(&vec![4, 3, 3]) && parts.contains(&vec![3, 4, 3]) && parts.contains(&vec![3, 3, 4]),
+        "{parts:?}"
+    );
+}
+
+/// What is not promised is denied, until it is; what was taken stays taken over a change and a reload.
+#[test]
+fn a8_a_limiter_that_waits_to_be_told_its_part() {
+    let rules = Rules::new(Algorithm::AlignedWindow, &["6 per minute".parse().unwrap()]).unwrap();
+    let policy = Policy::new(vec![LimiterSpec::new("api", rules).shared(None)]).unwrap();
+    let gate = Gate::with_clock(policy.clone(), Clock::manual(Micros::from_secs(600)));
+    let take = |gate: &Gate| (0..9).filter(|_| gate.hit("api", "u").unwrap().allowed).count();
+    assert_eq!((take(&gate), gate.unnumbered()), (0, vec![("api".to_owned(), Micros::from_secs(60))]));
+    let stretch = |first, end, rank, of| tidegate_core::replicas::Stretch { first, end, rank, of };
+    gate.promise("api", Schedule::new(vec![stretch(10, 11, 0, 3), stretch(11, 12, 0, 2)]));
+    assert_eq!(take(&gate), 2);
+    gate.reload(&policy).unwrap();
+    assert_eq!(take(&gate), 0, "the part of this window is used up");
+    gate.clock().set(Micros::from_secs(660));
+    assert_eq!(take(&gate), 3, "two are left of three replicas");
+    gate.clock().set(Micros::from_secs(720));
+    assert_eq!(take(&gate), 0, "this window is not promised");
 }

@@ -30,7 +30,7 @@ use section::{Known, Section};
 use source::Source;
 use std::io::Read as _;
 use std::path::Path;
-use tidegate::{Algorithm, EMPTY_TABLE_BYTES, Policy, StoreUrl};
+use tidegate::{Algorithm, EMPTY_TABLE_BYTES, Policy, Replicas, StoreUrl};
 use tidegate_doors::udp::Routing;
 use tidegate_events::StreamSpec;
 use tree::{Entry, Table, Value};
@@ -169,6 +169,13 @@ fn unserved(config: &Config) -> Vec<String> {
             problems.push(format!(
                 "limiter \"{}\": etcd counts in aligned windows only; write algorithm = \"fixed-window\" and aligned = true, \
                  or set kind = \"redis\" in [store]",
+                limiter.name
+            ));
+        }
+        if limiter.replicas == Replicas::Share(None) && store.is_none() {
+            problems.push(format!(
+                "limiter \"{}\": with replicas = \"share\" servers find each other through a store; set kind = \"redis\" or \
+                 \"etcd\" in [store], or number them: replica = \"1/3\" in the first of three",
                 limiter.name
             ));
         }

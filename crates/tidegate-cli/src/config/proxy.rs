@@ -43,13 +43,16 @@ pub(crate) struct Proxy {
 
 /// How replicas keep one limit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum Replicas {
+pub(super) enum Replicas {
     /// They count together, in the store. In memory, that is this process alone.
     #[default]
     Exact,
     /// Each holds a part.
     Share,
 }
+
+/// Why a number alone is refused.
+pub(super) const REPLICA_ALONE: &str = "it has no effect without replicas = \"share\"; add that, or leave it out";
 
 /// What the replicas of a proxy have in common at a store.
 const NAME: &str = "proxy";
@@ -147,8 +150,7 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Proxy {
     };
     let _: Option<()> = section.parsed("on_failure", "deny", on_failure);
     if let (Some(node), Replicas::Exact) = (section.node("replica"), proxy.replicas) {
-        let message = "it has no effect without replicas = \"share\"; add that, or leave it out";
-        section.refuse(node.place, "replica", message);
+        section.refuse(node.place, "replica", REPLICA_ALONE);
     }
     if let (Some(node), Err(message)) = (section.node("upstream"), proxy.upstream()) {
         section.refuse(node.place, "upstream", &message);
@@ -230,7 +232,7 @@ pub(crate) fn limit(text: &str) -> Result<Limit, String> {
     Ok(limit)
 }
 
-fn replicas(text: &str) -> Result<Replicas, String> {
+pub(super) fn replicas(text: &str) -> Result<Replicas, String> {
     match text {
         "share" => Ok(Replicas::Share),
         "exact" => Ok(Replicas::Exact),
@@ -239,7 +241,7 @@ fn replicas(text: &str) -> Result<Replicas, String> {
 }
 
 /// `1/3`: the first of three.
-fn replica(text: &str) -> Result<(u32, u32), String> {
+pub(super) fn replica(text: &str) -> Result<(u32, u32), String> {
     let parsed = text.split_once('/').and_then(|(one, of)| Some((one.parse::<u32>().ok()?, of.parse::<u32>().ok()?)));
     match parsed {
         Some((one, of)) if (1..=of).contains(&one) && of <= 1_000 => Ok((one - 1, of)),

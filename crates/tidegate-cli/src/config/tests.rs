@@ -3,6 +3,7 @@
 use super::{Config, parse};
 use std::path::Path;
 use std::time::Duration;
+use tidegate::Replicas;
 use tidegate_events::{Mode, Overdue, StreamRules, StreamSpec};
 
 fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
@@ -79,6 +80,30 @@ client_timeout = "3s"
     ] {
         check_parts(&format!("[proxy]\n{setting}\n"), &["t.toml:2:", part]);
     }
+}
+
+#[test]
+fn limiters_are_shared_by_number_or_through_a_store() {
+    let limiter = |more: &str| {
+        format!(
+            "[[limiter]]\nname = \"a\"\nalgorithm = \"fixed-window\"\naligned = true\nlimits = [\"9 per minute\"]\n{more}\n"
+        )
+    };
+    let replicas = |text: &str| read(text, &[]).unwrap().policy.limiters()[0].replicas;
+    assert_eq!(replicas(&limiter("")), Replicas::Exact);
+    assert_eq!(replicas(&limiter("replicas = \"share\"\nreplica = \"2/3\"")), Replicas::Share(Some((1, 3))));
+    let on_etcd = format!("[store]\nkind = \"etcd\"\n{}", limiter("replicas = \"share\""));
+    assert_eq!(replicas(&on_etcd), Replicas::Share(None));
+    check_parts(
+        &limiter("replicas = \"share\""),
+        &["limiter \"a\"", "servers find each other through a store", "replica = \"1/3\""],
+    );
+    check_parts(&limiter("replica = \"1/3\""), &["t.toml:6:", "it has no effect without replicas = \"share\""]);
+    let bucket = "[[limiter]]\nname = \"a\"\nlimits = [\"9 per minute\"]\nreplicas = \"share\"\nreplica = \"1/3\"\n";
+    check_parts(
+        bucket,
+        &["t.toml:4:", "needs algorithm = \"fixed-window\" with aligned = true, one limit, and no block"],
+    );
 }
 
 #[test]

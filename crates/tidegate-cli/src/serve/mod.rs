@@ -7,6 +7,7 @@
 mod banner;
 mod listen;
 pub(crate) mod notify;
+mod parts;
 mod reload;
 pub(crate) mod signals;
 mod store;
@@ -103,6 +104,8 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
         tasks.spawn(crate::proxy::beside(Arc::clone(proxy), told_to_stop(stopped.clone())));
     }
     notify::tell("READY=1");
+    let store = config.store.elsewhere.as_ref().map(|store| store.url.clone());
+    tasks.spawn(parts::run(gate.clone(), store, stopped.clone()));
     tasks.spawn(tending::run(gate.clone(), config.store.clone(), stopped));
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

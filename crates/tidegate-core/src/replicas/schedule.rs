@@ -1,5 +1,7 @@
 //! What one replica has been promised: its rank among how many, by window.
 
+use std::num::NonZeroU16;
+
 /// The part of `count` that rank `rank` of `of` has in window `window` (promise A8).
 ///
 /// What cannot be divided goes to the next ranks in each window, so that who has nothing changes.
@@ -75,9 +77,103 @@ impl Schedule {
     }
 }
 
+/// A schedule as a limit carries it: its latest two stretches, before and after the last change, in few bytes. In a
+/// window of which nothing is known the part is nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Parts {
+    first: u64,
+    /// Windows from `first` on until the change, and until the end.
+    change: u32,
+    end: u32,
+    before: Standing,
+    after: Standing,
+}
+
+/// The end of a stretch that has none.
+const FOR_EVER: u32 = u32::MAX;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Standing {
+    rank: u16,
+    of: NonZeroU16,
+}
+
+impl Standing {
+    /// Of more than can be counted it is none.
+    fn of(stretch: &Stretch) -> Standing {
+        let counted = u16::try_from(stretch.of).ok().and_then(NonZeroU16::new);
+        Standing { rank: u16::try_from(stretch.rank).unwrap_or(u16::MAX), of: counted.unwrap_or(NonZeroU16::MIN) }
+    }
+
+    const fn share(self, count: u32, window: u64) -> u32 {
+        share(count, self.rank as u32, self.of.get() as u32, window)
+    }
+}
+
+impl Parts {
+    /// Those of a schedule.
+    #[must_use]
+    pub fn of(schedule: &Schedule) -> Parts {
+        const NOTHING: Stretch = Stretch { first: 0, end: 0, rank: 0, of: 0 };
+        let mut latest = schedule.stretches.iter().rev();
+        let after = latest.next().unwrap_or(&NOTHING);
+        // What does not end where the other begins is not known any more.
+        let before = latest.next().filter(|before| before.end == after.first).unwrap_or(after);
+        let windows = |until: u64| u32::try_from(until.saturating_sub(before.first)).unwrap_or(FOR_EVER);
+        Parts {
+            first: before.first,
+            change: windows(after.first),
+            end: windows(after.end),
+            before: Standing::of(before),
+            after: Standing::of(after),
+        }
+    }
+
+    /// The part of `count` in this window.
+    #[must_use]
+    pub const fn share(&self, count: u32, window: u64) -> u32 {
+        let Some(since) = window.checked_sub(self.first) else { return 0 };
+        if since < self.change as u64 {
+            self.before.share(count, window)
+        } else if since < self.end as u64 || self.end == FOR_EVER {
+            self.after.share(count, window)
+        } else {
+            0
+        }
+    }
+
+    /// What the part of `count` is at least, in every window that is known.
+    #[must_use]
+    pub const fn least(&self, count: u32) -> u32 {
+        let (before, after) = (self.before, self.after);
+        if self.end == 0 || before.rank >= before.of.get() || after.rank >= after.of.get() {
+            return 0;
+        }
+        let of = if before.of.get() > after.of.get() { before.of.get() } else { after.of.get() };
+        count / of as u32
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_carries_what_was_promised_and_nothing_else() {
+        let stretch = |first, end, rank, of| Stretch { first, end, rank, of };
+        let schedule = Schedule::new(vec![stretch(10, 12, 0, 2), stretch(12, 14, 0, 3)]);
+        let parts = Parts::of(&schedule);
+        for window in 9..15 {
+            assert_eq!(parts.share(8, window), schedule.share(8, window).unwrap_or(0), "{window}");
+        }
+        assert_eq!((parts.least(8), Parts::of(&Schedule::NONE).least(8)), (2, 0));
+        assert_eq!(Parts::of(&Schedule::NONE).share(8, 0), 0);
+        let apart = Parts::of(&Schedule::new(vec![stretch(10, 11, 0, 2), stretch(12, 14, 0, 3)]));
+        assert_eq!([10, 11, 12].map(|window| apart.share(9, window)), [0, 0, 3], "nothing where it has a hole");
+        let none = Parts::of(&Schedule::new(vec![stretch(10, 12, 3, 3)]));
+        assert_eq!((none.share(9, 10), none.least(9)), (0, 0), "who is none of them has nothing");
+        assert_eq!(Parts::of(&Schedule::fixed(1, 3)).share(3, 7), 1);
+    }
 
     #[test]
     fn a8_shares_add_up_to_the_limit_in_every_window() {

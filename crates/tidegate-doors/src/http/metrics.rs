@@ -73,6 +73,7 @@ pub(crate) fn text(door: &Door) -> String {
     let mut text = String::with_capacity(8 * 1024);
     let limiters = door.gate.limiters();
     push_limiters(&mut text, &limiters);
+    push_parts(&mut text, door, &limiters);
     push_table(&mut text, door);
     push_store(&mut text, door);
     push_requests(&mut text, &door.metrics);
@@ -120,6 +121,19 @@ fn push_limiters(text: &mut String, limiters: &[LimiterInfo]) {
         head(text, name, kind, help);
         for info in limiters {
             line!(text, "{name}{{limiter=\"{}\"}} {}", info.spec.name, read(info));
+        }
+    }
+}
+
+/// What this process holds of limiters that are held in parts.
+fn push_parts(text: &mut String, door: &Door, limiters: &[LimiterInfo]) {
+    let mut parts =
+        limiters.iter().filter_map(|info| Some((&info.spec.name, door.gate.part(&info.spec.name)?))).peekable();
+    if parts.peek().is_some() {
+        let name = "tidegate_limiter_part";
+        head(text, name, "gauge", "What this process may let through of the limiter in the current window.");
+        for (limiter, part) in parts {
+            line!(text, "{name}{{limiter=\"{limiter}\"}} {part}");
         }
     }
 }

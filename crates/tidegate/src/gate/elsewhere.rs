@@ -91,8 +91,10 @@ impl Gate {
                 trouble: Trouble::default(),
                 runtime: Handle::current(),
             };
+            let promised = super::parts::Promised::default();
             Inner {
-                live: ArcSwap::from_pointee(Live::new(&store, policy, local_share)),
+                live: ArcSwap::from_pointee(Live::new(&store, policy, local_share, &promised)),
+                promised,
                 store,
                 clock,
                 directory: None,
@@ -171,13 +173,21 @@ impl Gate {
         batch: &Batch,
         answers: &mut Vec<Ruling>,
     ) {
-        let degraded =
-            |limiter: &Limiter, key: &[u8]| self.rule_degraded(limiter, key, cost, Intent::Hit, || self.now()).1;
+        let here = |limiter: &Limiter, key: &[u8]| {
+            limiter.table.decide(&limiter.rules(), key, cost, Intent::Hit, || batch.now)
+        };
+        let degraded = |limiter: &Limiter, key: &[u8]| match limiter.is_shared() {
+            true => here(limiter, key),
+            false => self.rule_degraded(limiter, key, cost, Intent::Hit, || self.now()).1,
+        };
         if !elsewhere.remote.answers() {
             return answers.extend(uses.iter().map(|(limiter, key)| degraded(limiter, key)));
         }
         let by = batch.by.unwrap_or_else(|| elsewhere.by());
         let one = async |limiter: &Limiter, key: &[u8]| {
+            if limiter.is_shared() {
+                return here(limiter, key);
+            }
             let question = [limiter.question(key)];
             match elsewhere.decide(self, &question, cost, Intent::Hit, false, by).await {
                 Ok((at, told)) if told.len() == 1 => {

@@ -3,6 +3,7 @@
 //! The same for every store, and for none. Nothing here decides.
 
 use super::Limiter;
+use super::parts::InForce;
 use crate::{Answer, Explained, Reason, Request};
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::Ruling;
@@ -15,15 +16,16 @@ pub(super) struct Met<'a> {
     pub(super) key: Vec<u8>,
     /// Looked at once: it may be switched while the request is decided.
     pub(super) heeded: bool,
+    rules: InForce<'a>,
 }
 
 impl<'a> Met<'a> {
     pub(super) fn new(limiter: &'a Limiter, key: Vec<u8>) -> Met<'a> {
-        Met { limiter, key, heeded: limiter.is_heeded() }
+        Met { limiter, key, heeded: limiter.is_heeded(), rules: limiter.rules() }
     }
 
     pub(super) fn part(&self) -> Part<'_> {
-        Part { table: &self.limiter.table, rules: &self.limiter.spec.rules, key: &self.key }
+        Part { table: &self.limiter.table, rules: &self.rules, key: &self.key }
     }
 }
 

@@ -109,7 +109,7 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter, or it keeps no names.
     pub fn keys(&self, limiter: &str, which: Which, after: Option<Cursor>, most: usize) -> Result<Page, AskError> {
-        self.here()?;
+        self.here_for(limiter)?;
         let live = self.0.live.load();
         let Limiter { spec, table, .. } = live.limiter(limiter)?;
         if !spec.names {
@@ -124,7 +124,7 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter, the key is bad, or a full table has no place for it.
     pub fn block(&self, limiter: &str, key: &[u8], span: Micros) -> Result<Micros, AskError> {
-        self.here()?;
+        self.here_for(limiter)?;
         check_key(key)?;
         let live = self.0.live.load();
         let Limiter { spec, table, .. } = live.limiter(limiter)?;
@@ -137,7 +137,7 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter, or the key is bad.
     pub fn unblock(&self, limiter: &str, key: &[u8]) -> Result<bool, AskError> {
-        self.here()?;
+        self.here_for(limiter)?;
         check_key(key)?;
         let live = self.0.live.load();
         let Limiter { spec, table, .. } = live.limiter(limiter)?;
@@ -149,7 +149,7 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter.
     pub fn unblock_all(&self, limiter: &str) -> Result<u64, AskError> {
-        self.here()?;
+        self.here_for(limiter)?;
         let live = self.0.live.load();
         let Limiter { spec, table, .. } = live.limiter(limiter)?;
         Ok(table.unblock_all(&spec.rules, || self.now()))
