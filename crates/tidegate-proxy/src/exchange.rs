@@ -1,7 +1,8 @@
 //! One request: read, limited, forwarded, answered.
 //!
 //! Invariant: from the moment a slot is held until the request's head goes to the upstream, every way
-//! out gives the slot back; after that, the answer's body holds it to its end.
+//! out gives the slot back, also that of a future which is dropped; after that, the answer's body holds it
+//! to its end.
 
 use crate::body::{Answer, BodyError, ClientBody, Held, Reply};
 use crate::client::{Busy, Client};
@@ -199,11 +200,12 @@ impl Begun {
             // Boxed, like all that is seldom: what a request's future holds is copied for every request.
             Entry::Waits(waiting) => Box::pin(self.exchange.wait(waiting)).await?,
         };
-        let (mut link, slot) = match self.exchange.take_link(slot) {
+        let (mut link, mut slot) = match self.exchange.take_link(slot) {
             Ok(ready) => ready,
             Err(slot) => Box::pin(self.exchange.ready_to_send(slot)).await?,
         };
         client.site.metrics.note_start(*arrived, slot.possible(), client.site.clock.now());
+        slot.start();
         link.begin(self.request);
         let mut patience = client.patience(*upstream_ticks);
         match poll_fn(|cx| link.poll_answer(cx, &mut patience)).await {
@@ -287,15 +289,8 @@ impl Exchange {
     /// A connection to the upstream, and a slot whose window has not passed when it is there.
     async fn ready_to_send(&self, mut slot: Slot) -> Outcome<(Box<Link>, Slot)> {
         loop {
-            let (link, is_new) = match self.connection().await {
-                Ok(found) => found,
-                Err(response) => {
-                    slot.give_back();
-                    return Err(response);
-                }
-            };
+            let (link, is_new) = self.connection().await?;
             if (is_new || slot.was_waited_for()) && self.client.has_left() {
-                slot.give_back();
                 self.client.pool().put_unused(link);
                 return Err(self.left());
             }

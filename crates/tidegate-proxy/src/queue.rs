@@ -47,7 +47,7 @@ impl Queue {
     #[inline(never)]
     pub(crate) fn pass(self: &Arc<Self>, key: KeyHash, arrived: Micros) -> Result<Slot, Closed> {
         let permit = self.at(arrived, |turnstile, now| turnstile.pass(key, now))?;
-        Ok(Slot { queue: Arc::clone(self), permit: Some(permit), waited: false })
+        Ok(Slot { queue: Arc::clone(self), permit: Some(permit), waited: false, started: false })
     }
 
     /// A place in line.
@@ -187,11 +187,13 @@ impl Queue {
     }
 }
 
-/// The right to forward one request, and to have it under way until this is dropped.
+/// The right to forward one request, and to have it under way until this is dropped. Dropped before it is
+/// started, wherever that is, its start counts for nothing, and the next in line has it.
 pub(crate) struct Slot {
     queue: Arc<Queue>,
     permit: Option<Permit>,
     waited: bool,
+    started: bool,
 }
 
 impl Slot {
@@ -221,11 +223,9 @@ impl Slot {
         Waiting { queue, ticket, goes }
     }
 
-    /// It was not used: its start counts for nothing, and the next in line has it.
-    pub(crate) fn give_back(mut self) {
-        if let Some(permit) = self.permit.take() {
-            self.queue.with(|turnstile, now| turnstile.give_back(permit, now));
-        }
+    /// The request goes out now: from here on its start counts.
+    pub(crate) fn start(&mut self) {
+        self.started = true;
     }
 }
 
@@ -233,6 +233,9 @@ impl Drop for Slot {
     #[inline(never)]
     fn drop(&mut self) {
         let Some(permit) = self.permit.take() else { return };
+        if !self.started {
+            return self.queue.with(|turnstile, now| turnstile.give_back(permit, now));
+        }
         let mut turnstile = lock(&self.queue.turnstile);
         if turnstile.is_quiet() {
             // Almost always: nobody wants to know when it ended, and reading the clock is most of what it costs.
@@ -272,7 +275,7 @@ impl Future for Waiting {
         match turnstile.claim(ticket) {
             Ok(permit) => {
                 drop(turnstile);
-                Poll::Ready(Ok(Slot { queue, permit: Some(permit), waited: true }))
+                Poll::Ready(Ok(Slot { queue, permit: Some(permit), waited: true, started: false }))
             }
             Err(ticket) => {
                 let closed = turnstile.why(&ticket);

@@ -76,8 +76,9 @@ fn p1_p2_no_wakeup_is_lost_and_no_permit_leaks() {
 async fn visit(queue: Arc<Queue>, clock: &Clock, who: u64) {
     let key = KeyHash::new(who % 2, 7);
     match queue.pass(key, clock.now()) {
-        Ok(slot) if who == 3 => slot.give_back(),
-        Ok(slot) => {
+        Ok(slot) if who == 3 => drop(slot),
+        Ok(mut slot) => {
+            slot.start();
             shuttle::thread::yield_now();
             drop(slot);
         }
@@ -89,13 +90,15 @@ async fn visit(queue: Arc<Queue>, clock: &Clock, who: u64) {
                 shuttle::thread::yield_now();
                 drop(waiting);
             } else {
-                drop(waiting.await);
+                if let Ok(mut slot) = waiting.await {
+                    slot.start();
+                }
             }
         }
     }
 }
 
-/// Futures dropped after any number of polls, slots dropped, given back or exchanged: nothing is left.
+/// Futures dropped after any number of polls, slots dropped, started or exchanged: nothing is left.
 #[test]
 fn p1_p2_futures_dropped_at_random_points() {
     let wanted = number("CANCELS", CANCELS);
@@ -131,11 +134,11 @@ fn p1_p2_futures_dropped_at_random_points() {
                         cancels += 1;
                     }
                     5 if !slots.is_empty() => {
-                        let slot = slots.swap_remove(random.index(slots.len()));
+                        let mut slot = slots.swap_remove(random.index(slots.len()));
                         cancels += 1;
                         match random.below(3) {
                             0 => drop(slot),
-                            1 => slot.give_back(),
+                            1 => slot.start(),
                             _ => waiting.push(slot.again(Micros::from_millis(now), 1, false)),
                         }
                     }

@@ -1,10 +1,11 @@
 //! Clients that leave while they wait: they take no slot, and leave nothing behind.
 
-use crate::support::{Origin, eventually, get, next_window, proxy, request, runtime, send, status, var};
+use crate::support::{Origin, PATIENCE, eventually, get, next_window, proxy, request, runtime, send, status, var};
 use std::time::Duration;
-use tidegate_proxy::Policy;
+use tidegate_proxy::{Policy, Upstream, WhenLimited};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 const PERIOD: Duration = Duration::from_secs(2);
 const POST: &[u8] = b"POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
@@ -83,6 +84,35 @@ fn p2_after_quiet_nothing_is_left() {
         // The monitor's own connection may be open while it counts.
         eventually("files are at the baseline", async || files() <= baseline + 1).await;
         assert_eq!(status(&get(proxy.address(), "/0").await), 200);
+    });
+}
+
+/// A client that left while the upstream was being connected to once took the start with it, though nothing was
+/// forwarded: the slot's drop could not tell a request under way from one that never began. Here an upstream
+/// whose queue is full keeps the connection from being made.
+#[test]
+fn p4_who_leaves_while_connecting_takes_no_start() {
+    let origin = Origin::start();
+    runtime().block_on(async {
+        let full = tokio::net::TcpSocket::new_v4().unwrap();
+        full.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let full = full.listen(1).unwrap();
+        let address = full.local_addr().unwrap();
+        let mut queued = Vec::new();
+        while let Ok(stream) = timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+            queued.push(stream.unwrap());
+        }
+        let one = Policy { when_limited: WhenLimited::Reject, ..origin.policy("1 per day") };
+        let upstream = Upstream::new(&format!("http://{address}"), None).unwrap();
+        let proxy = proxy(Policy { upstream, connect_timeout: PATIENCE, ..one.clone() });
+        let mut client = TcpStream::connect(proxy.address()).await.unwrap();
+        client.write_all(&request("/a")).await.unwrap();
+        eventually("it is being connected", async || var(&proxy, "in_flight").await == 1).await;
+        drop(client);
+        eventually("it has left", async || var(&proxy, "in_flight").await == 0).await;
+        proxy.reload(one);
+        assert_eq!(status(&get(proxy.address(), "/a").await), 200, "its start was lost");
+        assert_eq!(status(&get(proxy.address(), "/a").await), 429, "there is one");
     });
 }
 
