@@ -85,6 +85,7 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
     let target = target.map_err(|error| Box::new(bad_request("target", &error.to_string())))?;
     let survey = Survey::of(&parts.headers);
     let (roles, weight) = (survey.roles, u32::try_from(target.path.len() + survey.length).unwrap_or(u32::MAX));
+    let length = settled_length(&survey)?;
     if let Some(host) = settled_host(&rules.policy, parts.version, &survey, &target)? {
         parts.headers.insert(HOST, host);
     }
@@ -103,7 +104,7 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
     let push_fields =
         |head: &mut Vec<u8>| fields::push_to_upstream(head, &parts.headers, roles, &client.hop, on_upgrade.is_some());
     let body = ClientBody::new(body, client.patience(site.tick_limits.client));
-    let request = Outgoing::new(parts.method, &target, push_fields, body);
+    let request = Outgoing::new(parts.method, &target, push_fields, length, body);
     let (has_body, upstream_ticks) = (request.has_body(), rules.upstream_ticks);
     drop(rules);
     let exchange = Exchange { client, arrived, upstream_ticks, weight, has_body };
@@ -138,6 +139,19 @@ fn settled_host(
             Ok(Some(value.unwrap_or_else(|_| HeaderValue::from_static("localhost"))))
         }
         (None, None) => refused("the Host field is missing; send one"),
+    }
+}
+
+/// The body's length, if one is named. HTTP/1 was looked at before it was parsed; HTTP/2 comes here with whatever its
+/// fields say.
+fn settled_length(survey: &Survey<'_>) -> Outcome<Option<u64>> {
+    match (survey.body_lengths, survey.body_length) {
+        (0, _) => Ok(None),
+        (1, Some(length)) => Ok(Some(length)),
+        _ => {
+            let detail = "the Content-Length field is there twice or is no number of 1 to 18 digits; send one";
+            Err(Box::new(bad_request("length", detail)))
+        }
     }
 }
 

@@ -71,25 +71,44 @@ pub(crate) struct Survey<'a> {
     /// The last Host, and how many there are.
     pub(crate) host: Option<&'a HeaderValue>,
     pub(crate) hosts: u32,
+    /// The last length of a body, if it is one, and how many there are.
+    pub(crate) body_length: Option<u64>,
+    pub(crate) body_lengths: u32,
     /// Names and values together.
     pub(crate) length: usize,
 }
 
 impl Survey<'_> {
     pub(crate) fn of(headers: &HeaderMap) -> Survey<'_> {
-        let mut survey = Survey { roles: Roles::default(), host: None, hosts: 0, length: 0 };
+        let mut survey =
+            Survey { roles: Roles::default(), host: None, hosts: 0, body_length: None, body_lengths: 0, length: 0 };
         for (name, value) in headers {
             let role = Role::of(name);
             survey.roles = survey.roles.and(role);
             survey.length += name.as_str().len() + value.len();
-            if role == Role::Host {
-                survey.host = Some(value);
-                survey.hosts += 1;
+            match role {
+                Role::Host => {
+                    survey.host = Some(value);
+                    survey.hosts += 1;
+                }
+                Role::Length => {
+                    survey.body_length = body_length(value.as_bytes());
+                    survey.body_lengths += 1;
+                }
+                _ => {}
             }
         }
         survey
     }
 }
+
+/// Digits and nothing else, and no more of them than every server can hold.
+fn body_length(value: &[u8]) -> Option<u64> {
+    let is_number = (1..=LENGTH_DIGITS_MAX).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
+    is_number.then(|| value.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))
+}
+
+const LENGTH_DIGITS_MAX: usize = 18;
 
 /// What a client's address becomes in the fields; made once for each connection.
 pub(crate) struct Hop {
@@ -119,24 +138,13 @@ pub(crate) fn wants_websocket(headers: &HeaderMap, roles: Roles) -> bool {
         && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case(b"upgrade"))
 }
 
-/// Writes a client's fields as the upstream gets them, and tells the length that they name.
-pub(crate) fn push_to_upstream(
-    head: &mut Vec<u8>,
-    headers: &HeaderMap,
-    roles: Roles,
-    hop: &Hop,
-    is_websocket: bool,
-) -> Option<u64> {
+/// Writes a client's fields as the upstream gets them. The length is not among them: who frames the body writes it.
+pub(crate) fn push_to_upstream(head: &mut Vec<u8>, headers: &HeaderMap, roles: Roles, hop: &Hop, is_websocket: bool) {
     let named = if roles.has(Role::Connection) { named_by_connection(headers) } else { Vec::new() };
-    let mut length = None;
     for (name, value) in headers {
         match Role::of(name) {
             Role::Plain if named.contains(name) => {}
             Role::Plain | Role::Host => push_field(head, name, value),
-            Role::Length => {
-                length = value.to_str().ok().and_then(|length| length.parse().ok());
-                push_field(head, name, value);
-            }
             _ => {}
         }
     }
@@ -148,7 +156,6 @@ pub(crate) fn push_to_upstream(
     let before = |role, name: &HeaderName| (roles.has(role) && !named.contains(name)).then_some(headers);
     push_list(head, &X_FORWARDED_FOR, before(Role::ForwardedFor, &X_FORWARDED_FOR), &hop.plain);
     push_list(head, &FORWARDED, before(Role::Forwarded, &FORWARDED), &hop.forwarded);
-    length
 }
 
 /// Writes a list with one more element on one line: some servers read only the first.
@@ -252,13 +259,21 @@ mod tests {
         check("a: b|connection: close", &format!("a: b|{OURS}"));
         check("connection: keep-alive, X-Secret|x-secret: 1|keep-alive: timeout=5", OURS);
         check("connection: x-forwarded-for|x-forwarded-for: 6.6.6.6", OURS);
-        check(
-            "connection: host, content-length|host: h|content-length: 5",
-            &format!("host: h|content-length: 5|{OURS}"),
-        );
+        check("connection: host|host: h|content-length: 5", &format!("host: h|{OURS}"));
         check("proxy-connection: close|te: gzip|transfer-encoding: chunked|upgrade: h2c", OURS);
         check("te: gzip, trailers|connection: te", &format!("te: trailers|connection: te|{OURS}"));
         check("expect: 100-continue", OURS);
+    }
+
+    #[test]
+    fn a_length_is_digits_that_every_server_can_hold() {
+        for (value, length) in [("0", Some(0)), ("05", Some(5)), ("999999999999999999", Some(999_999_999_999_999_999))]
+        {
+            assert_eq!(body_length(value.as_bytes()), length, "{value}");
+        }
+        for value in ["", "+5", "-5", " 5", "5 ", "5,5", "0x5", "1000000000000000000", "\u{664}"] {
+            assert_eq!(body_length(value.as_bytes()), None, "{value}");
+        }
     }
 
     #[test]

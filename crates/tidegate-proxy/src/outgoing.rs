@@ -44,11 +44,13 @@ enum Framing {
 const HEAD_SIZE: usize = 512;
 
 impl Outgoing {
-    /// `push_fields` writes the fields of the head, and tells the length that they name.
+    /// `push_fields` writes the fields of the head, but for those that frame the body; `length` is the body's, if the
+    /// client named one.
     pub(crate) fn new(
         method: Method,
         target: &Target<'_>,
-        push_fields: impl FnOnce(&mut Vec<u8>) -> Option<u64>,
+        push_fields: impl FnOnce(&mut Vec<u8>),
+        length: Option<u64>,
         body: ClientBody,
     ) -> Outgoing {
         let mut head = Vec::with_capacity(HEAD_SIZE);
@@ -56,8 +58,13 @@ impl Outgoing {
         head.push(b' ');
         target.push_line(&mut head);
         head.extend_from_slice(b" HTTP/1.1\r\n");
-        let framing = match push_fields(&mut head) {
-            Some(length) => Framing::Length(length),
+        push_fields(&mut head);
+        let framing = match length {
+            Some(length) => {
+                // Writing to a vector cannot fail.
+                let _ = write!(head, "content-length: {length}\r\n");
+                Framing::Length(length)
+            }
             None if body.is_end_stream() => Framing::Length(0),
             None => {
                 head.extend_from_slice(b"transfer-encoding: chunked\r\n");
