@@ -1,7 +1,8 @@
 //! Header fields that are for one hop only, and those that a proxy adds.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE, FORWARDED, HOST,
+    HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use std::net::IpAddr;
 
@@ -177,6 +178,15 @@ pub(crate) fn push_field(head: &mut Vec<u8>, name: &HeaderName, value: &HeaderVa
     head.extend_from_slice(value.as_bytes());
     head.extend_from_slice(b"\r\n");
 }
+
+/// May it stand behind a body (RFC 9110, 6.5.1)? There, who merges it into the head would have framing, a way here,
+/// credentials or a content that nobody looked at when the request came.
+pub(crate) fn may_trail(name: &HeaderName) -> bool {
+    Role::of(name) == Role::Plain && !HEAD_ONLY.contains(name)
+}
+
+static HEAD_ONLY: [HeaderName; 8] =
+    [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE, SET_COOKIE, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, TRAILER];
 
 /// Makes an upstream's fields fit for the client. Its answer had a length or a coding, not both.
 pub(crate) fn to_client(headers: &mut HeaderMap) {

@@ -2,7 +2,7 @@
 //!
 //! Pure: bytes in a buffer become words. What can be read in two ways is an error, and the client gets 502.
 
-use crate::fields::names_no_field;
+use crate::fields::{may_trail, names_no_field};
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::{Method, StatusCode};
@@ -226,7 +226,9 @@ impl Framing {
                     let name = HeaderName::from_bytes(field.name.as_bytes());
                     let value = HeaderValue::from_bytes(field.value);
                     let (Ok(name), Ok(value)) = (name, value) else { return Err(bad("a trailer is no field")) };
-                    trailers.append(name, value);
+                    if may_trail(&name) {
+                        trailers.append(name, value);
+                    }
                 }
                 (length, trailers)
             }
@@ -353,6 +355,13 @@ mod tests {
         check(&format!("{chunked}5\r\nhello\r\n6;x=y\r\n world\r\n0\r\n\r\n"), "200 hello world keep");
         check(&format!("{chunked}0\r\n\r\n"), "200  keep");
         check(&format!("{chunked}2\r\nok\r\n0\r\nX-Sum: 7\r\n\r\n"), "200 ok+{\"x-sum\": \"7\"} keep");
+        check(
+            &format!(
+                "{chunked}2\r\nok\r\n0\r\nContent-Length: 0\r\nSet-Cookie: a=b\r\nX-Sum: 7\r\nConnection: x\r\n\r\n"
+            ),
+            "200 ok+{\"x-sum\": \"7\"} keep",
+        );
+        check(&format!("{chunked}2\r\nok\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n"), "200 ok keep");
         check(&format!("{chunked}5\r\nhel"), "200 hel unfinished keep");
     }
 

@@ -3,7 +3,7 @@
 //! Framing is ours: a body with a length keeps its length and is held to it; any other goes in chunks.
 
 use crate::body::{BodyError, ClientBody};
-use crate::fields::push_field;
+use crate::fields::{may_trail, push_field};
 use crate::target::Target;
 use crate::upstream::Wire;
 use bytes::{Buf as _, Bytes};
@@ -162,7 +162,8 @@ impl Outgoing {
             Framing::Length(_) => Err(OutgoingError::Client(BodyError::Client(None))),
             Framing::Chunks => {
                 self.head.extend_from_slice(b"0\r\n");
-                trailers.iter().flatten().for_each(|(name, value)| push_field(&mut self.head, name, value));
+                let trailers = trailers.iter().flatten().filter(|(name, _)| may_trail(name));
+                trailers.for_each(|(name, value)| push_field(&mut self.head, name, value));
                 self.head.extend_from_slice(b"\r\n");
                 Ok(())
             }

@@ -171,6 +171,25 @@ fn trailers_pass_both_ways() {
     assert!(answer.contains("x-back: 42"), "{answer}");
 }
 
+/// Trailers were once forwarded as they came: an upstream that merges them into the head would have taken another host,
+/// another client's address or credentials from behind the body.
+#[test]
+fn p8_trailers_that_belong_into_a_head_end_here() {
+    let origin = Origin::with(|request: Request<Incoming>| async {
+        let collected = request.into_body().collect().await.unwrap();
+        let mut names: Vec<String> = collected.trailers().unwrap().keys().map(ToString::to_string).collect();
+        names.sort();
+        Response::new(BodyExt::boxed(http_body_util::Full::new(Bytes::from(format!("got {}", names.join(" "))))))
+    });
+    let proxy = proxy(origin.policy("100 per minute"));
+    let head = "POST /a HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
+    let trailers = "X-Sum: 42\r\nHost: evil\r\nX-Forwarded-For: 6.6.6.6\r\nForwarded: for=6.6.6.6\r\nAuthorization: x\r\n\
+        Cookie: a=b\r\nConnection: x-sum\r\nTE: gzip\r\nExpect: 100-continue\r\nContent-Encoding: gzip\r\n";
+    let bytes = format!("{head}2\r\nhi\r\n0\r\n{trailers}\r\n");
+    let answer = runtime().block_on(send(proxy.address(), bytes.as_bytes()));
+    assert!(answer.ends_with("\r\n\r\ngot x-sum"), "{answer}");
+}
+
 /// A WebSocket: the handshake's fields pass, and after the upstream's 101 bytes go both ways.
 #[test]
 fn a_websocket_echoes_and_holds_its_slot() {
