@@ -178,9 +178,10 @@ impl Embedded {
         drop(state);
         while let Err(error) = commit(journal, &batch) {
             // Those who wait are told that nobody knows; the batch is tried until it is on disk.
-            waiting.clear();
             let mut state = self.state();
             state.failed = Some(error.to_string());
+            // After the cause is known: whoever is woken asks for it.
+            waiting.clear();
             state.waiting.clear();
             if state.stopped {
                 return None;

@@ -220,11 +220,17 @@ impl Shared {
         }
         // Whoever was told by this server before a loss goes on with the first key frame after it.
         let known = self.mirror().timeline.clock();
-        let frame = if known > 0 && dump.anew > known { dump.anew } else { dump.frame_clock };
+        let lost = known > 0 && dump.anew > known;
+        let frame = if lost { dump.anew } else { dump.frame_clock };
         let (first, last) = (format!("{}-0", frame + 1), format!("{}-0", dump.clock));
         let past = self.redis.command(log, &[b"XRANGE", log, first.as_bytes(), last.as_bytes()], COPY_WITHIN).await?;
         let steps = reply::steps(&past).ok_or_else(|| self.redis.senseless("a log"))?;
-        let messages = self.messages_since(frame, &steps, &dump);
+        let mut messages = self.messages_since(frame, &steps, &dump);
+        if !lost && !messages.is_empty() {
+            // Invalidated events that have ended since then leave no trace: others may have told this key frame with
+            // more of them. Nobody needs it: who is behind it gets a snapshot.
+            messages.remove(0);
+        }
         let before = messages.first().map_or(dump.clock, |message| message.clock - 1);
         let mut mirror = self.mirror();
         self.log.begin(before, messages);
