@@ -187,7 +187,7 @@ impl<W> Turnstile<W> {
             return Err(LineFull);
         }
         if let Some(desk) = &mut self.desk {
-            desk.open(at, name);
+            desk.open(at, key, name);
         }
         Ok(self.join(at, weight, call, now))
     }
@@ -438,7 +438,8 @@ impl<W> Turnstile<W> {
         if self.left(at) == 0 {
             let limited = || Closed::Limited((self.bounds.limit.count() > 0).then(|| self.window_end()));
             return Some(match &self.desk {
-                Some(desk) if self.bounds.limit.count() > 0 => match desk.outlook(at, self.window, self.now) {
+                Some(desk) if self.bounds.limit.count() > 0 => match desk.outlook(at, place.key, self.window, self.now)
+                {
                     Outlook::Open => Closed::Unknown,
                     Outlook::Exhausted => limited(),
                     Outlook::Full => Closed::Busy,

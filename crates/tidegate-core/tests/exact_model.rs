@@ -400,3 +400,46 @@ impl Random {
         (z ^ (z >> 31)) % bound
     }
 }
+
+/// Who came short of slots and wants none any more says so: otherwise the others would keep some for him.
+#[test]
+fn p3_a_want_that_has_gone_is_withdrawn() {
+    let limit = Limit::new(9, micros(PERIOD)).unwrap();
+    let bounds = Bounds { limit, in_flight: 4, total: 10, waiting: 10, waiting_weight: 100, keys: 10 };
+    let (mut turnstile, key, start) = (Turnstile::new(bounds), KeyHash::new(1, 1), 50 * PERIOD);
+    turnstile.deal_with_store(Dealings { patience: Micros::from_secs(1), call_all: false });
+    let ticket = turnstile.wait_as(key, name(1), 1, (), micros(start)).unwrap();
+    let ask = turnstile.ask(micros(start)).unwrap();
+    let full = Told { granted: 0, outlook: tidegate_core::turnstile::Outlook::Full };
+    turnstile.answered(ask, full, micros(start));
+    turnstile.leave(ticket, micros(start + 1_000));
+    let ask = turnstile.ask(micros(start + 30_000)).unwrap();
+    assert_eq!((ask.question.want, ask.question.held), (0, 0));
+    turnstile.answered(ask, Told { outlook: tidegate_core::turnstile::Outlook::Open, ..full }, micros(start + 31_000));
+    assert_eq!(turnstile.next_ask(), None);
+}
+
+/// A key that cannot be answered is given up, though others are; and one that can be is not refused for its sake.
+#[test]
+fn one_key_that_fails_is_given_up_by_itself() {
+    let limit = Limit::new(9, micros(PERIOD)).unwrap();
+    let bounds = Bounds { limit, in_flight: 0, total: 10, waiting: 10, waiting_weight: 100, keys: 10 };
+    let (mut turnstile, start) = (Turnstile::new(bounds), 50 * PERIOD);
+    turnstile.deal_with_store(Dealings { patience: Micros::from_secs(1), call_all: false });
+    let (bad, good) = (KeyHash::new(1, 1), KeyHash::new(2, 2));
+    let _ticket = turnstile.wait_as(bad, name(1), 1, (), micros(start)).unwrap();
+    for now in (start..start + 1_500_000).step_by(100_000) {
+        let ticket = turnstile.wait_as(good, name(2), 1, (), micros(now)).unwrap();
+        while let Some(ask) = turnstile.ask(micros(now)) {
+            let told = match ask.question.name == name(1) {
+                true => Told::FAILED,
+                false => Told { granted: ask.question.want, outlook: tidegate_core::turnstile::Outlook::Open },
+            };
+            turnstile.answered(ask, told, micros(now));
+        }
+        let permit = turnstile.claim(ticket).unwrap();
+        turnstile.finish(permit, micros(now));
+    }
+    assert_eq!(turnstile.pass(bad, micros(start + 1_500_000)), Err(Closed::StoreFailed));
+    assert_ne!(turnstile.pass(good, micros(start + 1_500_000)), Err(Closed::StoreFailed));
+}

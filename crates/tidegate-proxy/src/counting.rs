@@ -15,7 +15,7 @@ use std::time::Duration;
 use tidegate::{Clock, Ledger, Micros, Together};
 use tidegate_core::turnstile::{Ask, Dealings, Told};
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 
@@ -91,6 +91,7 @@ impl Carrier<'_> {
     async fn carry_until(&mut self, mut ended: oneshot::Receiver<()>) {
         let mut beat = interval(self.ledger.beat());
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut keeping: Option<JoinHandle<_>> = None;
         loop {
             let room = OUT_MAX.saturating_sub(self.out.len());
             tokio::select! {
@@ -99,8 +100,10 @@ impl Carrier<'_> {
                 Some(Ok((ask, outcome))) = self.out.join_next() => self.receive(ask, outcome),
                 _ = beat.tick() => {
                     let ledger = Arc::clone(&self.ledger);
-                    // What fails here fails for questions, too, and is told there.
-                    tokio::spawn(async move { ledger.keep().await });
+                    if keeping.as_ref().is_none_or(JoinHandle::is_finished) {
+                        // What fails here fails for questions, too, and is told there.
+                        keeping = Some(tokio::spawn(async move { ledger.keep().await }));
+                    }
                 }
             }
         }

@@ -78,15 +78,16 @@ impl Queue {
     /// Questions to the store, up to so many, each of another key. If there are none, `carrier` is woken when there is
     /// something to ask earlier than [`Queue::next_ask`] said in the same call.
     pub(crate) fn asks(&self, carrier: &Waker, max: usize) -> Result<Vec<Ask>, Option<Micros>> {
-        // Before looking: what is to be asked after the look finds the waker.
-        *lock(&self.carrier) = Some((carrier.clone(), Micros::MAX));
-        let (asks, next) = self.with(|turnstile, now| {
+        let (asks, next, called) = {
+            let mut turnstile = lock(&self.turnstile);
+            let now = self.clock.now();
             let asks: Vec<Ask> = std::iter::from_fn(|| turnstile.ask(now)).take(max).collect();
-            (asks, turnstile.next_ask())
-        });
-        if let (Some((_, alarm)), Some(next)) = (&mut *lock(&self.carrier), next) {
-            *alarm = next;
-        }
+            let next = turnstile.next_ask();
+            // Under the turnstile's lock: what is to be asked after the look finds the alarm.
+            *lock(&self.carrier) = Some((carrier.clone(), next.unwrap_or(Micros::MAX)));
+            (asks, next, turnstile.called())
+        };
+        called.into_iter().for_each(Waker::wake);
         if asks.is_empty() { Err(next) } else { Ok(asks) }
     }
 
@@ -112,7 +113,12 @@ impl Queue {
     pub(crate) fn turn_and_watch(&self, timer: &Waker) -> Option<Micros> {
         // Before looking: who begins to wait after the look finds the waker.
         *lock(&self.timer) = Some(timer.clone());
-        self.turn()
+        let turn = self.turn();
+        if turn.is_some() {
+            // It sets its alarm, and need not be told that somebody waits.
+            lock(&self.timer).take();
+        }
+        turn
     }
 
     /// Forgets idle keys, if there are any among those that it looks at.
@@ -156,11 +162,14 @@ impl Queue {
 
     /// The same, at a time that was read before. Another thread may have been told a later one: that stands.
     fn at<T>(&self, now: Micros, act: impl FnOnce(&mut Turnstile<Waker>, Micros) -> T) -> T {
-        let (outcome, called, asks) = {
+        let (outcome, called, asks, turns) = {
             let mut turnstile = lock(&self.turnstile);
             let outcome = act(&mut turnstile, now);
-            (outcome, turnstile.called(), turnstile.next_ask())
+            (outcome, turnstile.called(), turnstile.next_ask(), turnstile.next_turn().is_some())
         };
+        if turns {
+            self.wake_timer();
+        }
         if let Some(asks) = asks {
             self.wake_carrier(asks);
         }

@@ -102,7 +102,8 @@ impl Standing {
     /// Of more than can be counted it is none.
     fn of(stretch: &Stretch) -> Standing {
         let counted = u16::try_from(stretch.of).ok().and_then(NonZeroU16::new);
-        Standing { rank: u16::try_from(stretch.rank).unwrap_or(u16::MAX), of: counted.unwrap_or(NonZeroU16::MIN) }
+        let Some(of) = counted else { return Standing { rank: u16::MAX, of: NonZeroU16::MIN } };
+        Standing { rank: u16::try_from(stretch.rank).unwrap_or(u16::MAX), of }
     }
 
     const fn share(self, count: u32, window: u64) -> u32 {
@@ -142,15 +143,11 @@ impl Parts {
         }
     }
 
-    /// What the part of `count` is at least, in every window that is known.
+    /// What the part of `count` is at least, in every window to come: nothing where what is promised has an end.
     #[must_use]
     pub const fn least(&self, count: u32) -> u32 {
-        let (before, after) = (self.before, self.after);
-        if self.end == 0 || before.rank >= before.of.get() || after.rank >= after.of.get() {
-            return 0;
-        }
-        let of = if before.of.get() > after.of.get() { before.of.get() } else { after.of.get() };
-        count / of as u32
+        let Standing { rank, of } = self.after;
+        if self.end == FOR_EVER && rank < of.get() { count / of.get() as u32 } else { 0 }
     }
 }
 
@@ -166,7 +163,9 @@ mod tests {
         for window in 9..15 {
             assert_eq!(parts.share(8, window), schedule.share(8, window).unwrap_or(0), "{window}");
         }
-        assert_eq!((parts.least(8), Parts::of(&Schedule::NONE).least(8)), (2, 0));
+        assert_eq!((parts.least(8), Parts::of(&Schedule::NONE).least(8)), (0, 0));
+        assert_eq!(Parts::of(&Schedule::fixed(2, 3)).least(8), 2);
+        assert_eq!(Parts::of(&Schedule::fixed(0, 0)).share(8, 1), 0, "one of none has nothing");
         assert_eq!(Parts::of(&Schedule::NONE).share(8, 0), 0);
         let apart = Parts::of(&Schedule::new(vec![stretch(10, 11, 0, 2), stretch(12, 14, 0, 3)]));
         assert_eq!([10, 11, 12].map(|window| apart.share(9, window)), [0, 0, 3], "nothing where it has a hole");

@@ -9,30 +9,38 @@ use crate::turnstile::{Outlook, Question, Told};
 use std::collections::BTreeMap;
 
 /// What the other replicas have under way.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Others {
     /// How many, together.
     pub held: u32,
-    /// How many replicas were last told that there is no room.
-    pub short: u32,
+    /// What each of them has that was last told that there is no room for more.
+    pub short: Vec<u32>,
+    /// This replica was told so itself.
+    pub me_too: bool,
 }
 
 impl Others {
     /// Adds one of them.
     pub fn add(&mut self, held: u32, is_short: bool) {
         self.held = self.held.saturating_add(held);
-        self.short += u32::from(is_short);
+        if is_short {
+            self.short.push(held);
+        }
     }
 
-    /// How many more this replica may have under way. While others come short, it holds no more than its part: whoever
-    /// has all slots and always somebody to give them to would otherwise keep them for ever.
-    fn room(self, ask: &Question) -> u32 {
+    /// How many more this replica may have under way. While others come short, it leaves them what they lack of their
+    /// part: whoever has all slots and always somebody to give them to would otherwise keep them for ever. Where there
+    /// are fewer slots than replicas, who came short is first.
+    fn room(&self, ask: &Question) -> u32 {
         if ask.in_flight == 0 {
             return u32::MAX;
         }
-        let part = (ask.in_flight / (1 + self.short)).max(1);
+        let claims = u32::try_from(self.short.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let part = (ask.in_flight / claims).max(1);
+        let own = if ask.in_flight < claims && !self.me_too { 0 } else { part };
         let free = ask.in_flight.saturating_sub(self.held.saturating_add(ask.held));
-        free.min(part.saturating_sub(ask.held))
+        let reserved = self.short.iter().fold(0_u32, |sum, held| sum.saturating_add(part.saturating_sub(*held)));
+        free.min(own.saturating_sub(ask.held).max(free.saturating_sub(reserved)))
     }
 }
 
@@ -44,7 +52,7 @@ pub const fn is_short(ask: &Question, told: Told) -> bool {
 
 /// Answers a question when so many have `started` in its window. Returns how many have started then.
 #[must_use]
-pub fn grant(started: u32, others: Others, ask: &Question) -> (u32, Told) {
+pub fn grant(started: u32, others: &Others, ask: &Question) -> (u32, Told) {
     let started = started.saturating_sub(ask.unused);
     let left = ask.limit.saturating_sub(started);
     let room = others.room(ask);
@@ -95,7 +103,8 @@ impl Tally {
             return Some(Told::FAILED);
         }
         self.slots.retain(|_, slots| slots.until > now);
-        let mut others = Others::default();
+        let me_too = self.slots.get(&me).is_some_and(|slots| slots.is_short);
+        let mut others = Others { me_too, ..Others::default() };
         for (_, slots) in self.slots.iter().filter(|(id, _)| **id != me) {
             others.add(slots.held, slots.is_short);
         }
@@ -105,7 +114,7 @@ impl Tally {
         let mut told = Told { granted: 0, outlook: Outlook::Exhausted };
         // Another replica may be a window ahead: for this one it is over.
         if ask.window == self.window {
-            (self.started, told) = grant(self.started, others, ask);
+            (self.started, told) = grant(self.started, &others, ask);
         }
         if ask.in_flight > 0 {
             let (held, until) = (ask.held + told.granted, now.saturating_add(SLOTS_LEASE));
@@ -124,5 +133,41 @@ impl Tally {
     #[must_use]
     pub fn held(&self, now: Micros) -> u32 {
         self.slots.values().filter(|slots| slots.until > now).map(|slots| slots.held).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::turnstile::Name;
+
+    /// How many more a replica with `held` may have of `in_flight`, when those of `others` marked `+` want more.
+    #[track_caller]
+    fn check(in_flight: u32, held: u32, me_too: bool, others: &str, room: u32) {
+        let (name, period) = (Name::default(), Micros::from_secs(1));
+        let ask = Question { name, period, window: 1, limit: 100, in_flight, held, want: 100, unused: 0 };
+        let mut all = Others { me_too, ..Others::default() };
+        for one in others.split_whitespace() {
+            all.add(one.trim_end_matches('+').parse().unwrap(), one.ends_with('+'));
+        }
+        assert_eq!(grant(0, &all, &ask).1.granted, room, "{held} of {in_flight}, others {others}");
+    }
+
+    #[test]
+    fn slots_go_round() {
+        check(4, 0, false, "", 4);
+        check(4, 1, false, "2", 1);
+        check(4, 3, false, "0+", 0);
+        check(4, 2, false, "0+", 0);
+        check(4, 0, true, "2", 2);
+        // All want more: what is left over is not lost.
+        check(4, 1, true, "1+ 1+", 1);
+        check(8, 2, true, "2+ 2+", 2);
+        check(5, 0, true, "2+ 2+", 1);
+        // Fewer than replicas: who came short is first.
+        check(1, 0, false, "0+", 0);
+        check(1, 0, true, "0+", 1);
+        check(2, 0, true, "1 0+", 1);
+        check(0, 9, true, "9+", 100);
     }
 }

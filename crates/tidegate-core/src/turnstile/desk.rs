@@ -13,8 +13,8 @@
 //!   only lets fewer start (promise A7).
 //! - How many are under way is told whole, never as a difference, so that a lost message is put right by the next.
 
-use super::Bounds;
 use super::line::at;
+use super::{Bounds, KeyHash};
 use crate::Micros;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
@@ -97,6 +97,8 @@ pub struct Dealings {
 /// What a place has at the store.
 #[derive(Debug)]
 struct Account {
+    /// Whose it is: a place may have had another key before.
+    key: KeyHash,
     name: Name,
     /// The window in which `bought` was bought and of which `outlook` speaks.
     window: Micros,
@@ -106,6 +108,10 @@ struct Account {
     believed: Micros,
     /// What the store takes to be held; `None`: that is not known.
     told: Option<u32>,
+    /// It was told that there is no room for what it wanted, and the store remembers that.
+    is_short: bool,
+    /// Since when there was no answer.
+    failing_since: Option<Micros>,
     errand: Errand,
 }
 
@@ -138,7 +144,7 @@ pub(super) struct Desk {
     now: VecDeque<u32>,
     /// Places with [`Errand::At`].
     timed: BTreeSet<(Micros, u32)>,
-    /// Since when no answer came.
+    /// Since when no answer came, of any key.
     failing_since: Option<Micros>,
 }
 
@@ -151,14 +157,17 @@ const BELIEVED: RangeInclusive<Micros> = Micros::from_millis(20)..=Micros::from_
 const FULL_BELIEVED: Micros = Micros::from_millis(50);
 
 impl Account {
-    const fn new(name: Name) -> Account {
+    const fn new(key: KeyHash, name: Name) -> Account {
         Account {
+            key,
             name,
             window: Micros::ZERO,
             bought: 0,
             outlook: Outlook::Open,
             believed: Micros::ZERO,
             told: Some(0),
+            is_short: false,
+            failing_since: None,
             errand: Errand::Idle,
         }
     }
@@ -169,9 +178,14 @@ impl Account {
         if speaks_of_it && now < self.believed { self.outlook } else { Outlook::Open }
     }
 
+    /// Is there something that the store should know, though nothing is wanted of it?
+    fn has_news(&self, needs: Needs) -> bool {
+        needs.unused > 0 || self.told != Some(needs.held) || self.is_short && needs.want == 0
+    }
+
     /// When to ask for what is needed.
     fn errand(&self, needs: Needs, window: Micros, now: Micros) -> Errand {
-        let news = needs.unused > 0 || self.told != Some(needs.held);
+        let news = self.has_news(needs);
         let no_sooner = if news { now.saturating_add(SOON) } else { self.believed };
         match (self.errand, self.outlook(window, now)) {
             // Whoever carries it looks again what is needed by then.
@@ -193,13 +207,13 @@ impl Desk {
     }
 
     /// Opens an account for a place, if it has none under this name.
-    pub(super) fn open(&mut self, place: u32, name: Name) {
+    pub(super) fn open(&mut self, place: u32, key: KeyHash, name: Name) {
         while self.accounts.len() <= at(place) {
-            self.accounts.push(Account::new(Name::default()));
+            self.accounts.push(Account::new(key, Name::default()));
         }
         // A place gets another key only when the account of the one before is settled.
         if self.accounts[at(place)].name != name {
-            self.accounts[at(place)] = Account::new(name);
+            self.accounts[at(place)] = Account::new(key, name);
         }
     }
 
@@ -209,14 +223,15 @@ impl Desk {
     }
 
     /// What is believed of the store.
-    pub(super) fn outlook(&self, place: u32, window: Micros, now: Micros) -> Outlook {
-        match self.failing_since {
-            Some(since) if now.saturating_sub(since) >= self.dealings.patience => Outlook::Failed,
-            _ => match self.accounts.get(at(place)).map(|account| account.outlook(window, now)) {
-                // One failure is not the end: it is asked again.
-                None | Some(Outlook::Failed) => Outlook::Open,
-                Some(outlook) => outlook,
-            },
+    pub(super) fn outlook(&self, place: u32, key: KeyHash, window: Micros, now: Micros) -> Outlook {
+        let Some(account) = self.accounts.get(at(place)).filter(|account| account.key == key) else {
+            return Outlook::Open;
+        };
+        match (account.failing_since, account.outlook(window, now)) {
+            (Some(since), _) if now.saturating_sub(since) >= self.dealings.patience => Outlook::Failed,
+            // One failure is not the end: it is asked again.
+            (_, Outlook::Failed) => Outlook::Open,
+            (_, outlook) => outlook,
         }
     }
 
@@ -270,7 +285,7 @@ impl Desk {
     ) -> Option<Ask> {
         let account = &mut self.accounts[at(place)];
         let Needs { held, want, unused } = needs;
-        if want == 0 && unused == 0 && account.told == Some(held) {
+        if want == 0 && !account.has_news(needs) {
             return None;
         }
         account.errand = Errand::Out;
@@ -300,6 +315,9 @@ impl Desk {
         account.believed = now.saturating_add(believed);
         let lent = if ask.question.in_flight > 0 { told.granted } else { 0 };
         account.told = (!failed).then(|| ask.question.held + lent);
+        account.is_short = told.outlook == Outlook::Full && told.granted < ask.question.want;
+        // A key that fails for the first time has waited for nothing if the others have failed for long.
         self.failing_since = if failed { self.failing_since.or(Some(now)) } else { None };
+        account.failing_since = if failed { account.failing_since.or(self.failing_since) } else { None };
     }
 }

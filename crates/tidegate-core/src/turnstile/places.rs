@@ -15,7 +15,7 @@ use std::ops::{Index, IndexMut};
 /// What a key counted.
 #[derive(Debug)]
 pub(super) struct Place {
-    key: KeyHash,
+    pub(super) key: KeyHash,
     /// The window in which `started` was counted.
     pub(super) window: Micros,
     pub(super) started: u32,

@@ -24,7 +24,7 @@ pub struct Tallies {
     place: String,
     me: ReplicaId,
     /// Under which slots are held.
-    slots: Mutex<Option<LeaseId>>,
+    slots: Mutex<SlotsLease>,
     /// For counts, by the length of a window.
     brooms: Mutex<HashMap<u64, Arc<Broom>>>,
     /// What was last seen of each key. Only to save a round trip.
@@ -32,8 +32,15 @@ pub struct Tallies {
     round_trips: AtomicU64,
 }
 
-/// What is known of a key.
 #[derive(Clone, Copy, Default, Debug)]
+struct SlotsLease {
+    current: Option<LeaseId>,
+    /// One has ended, and with it what was held under it: that must be said again.
+    was_lost: bool,
+}
+
+/// What is known of a key.
+#[derive(Clone, Default, Debug)]
 struct Seen {
     window: u64,
     started: u32,
@@ -88,7 +95,7 @@ impl Tallies {
         let mut seen = known.in_window(question.window);
         let (mut is_fresh, mut leases_lost) = (false, 0);
         loop {
-            let (started, told) = grant(seen.started, seen.others, question);
+            let (started, told) = grant(seen.started, &seen.others, question);
             // Slots that ended with their lease are no change that a comparison notices: that needs a look.
             let sure = is_fresh || told.outlook != Outlook::Full || told.granted == question.want;
             let txn = match self.swap(question, &seen, started, told, by).await {
@@ -99,7 +106,7 @@ impl Tallies {
             let outcome = match self.send(&txn, by).await {
                 Err(StoreError::Refused { meaning: Meaning::NoLease, .. }) if leases_lost == 0 => {
                     leases_lost += 1;
-                    self.forget_leases();
+                    self.look_after_leases(left(by)).await?;
                     continue;
                 }
                 outcome => outcome?,
@@ -124,13 +131,34 @@ impl Tallies {
     /// # Errors
     /// When etcd cannot be reached, does not answer, or refuses.
     pub async fn keep(&self, lent: &[Question], within: Duration) -> Result<(), StoreError> {
-        let lease = *lock(&self.slots);
-        let Some(lease) = lease else { return Ok(()) };
+        self.look_after_slots(within).await?;
+        if !lock(&self.slots).was_lost {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        for question in lent {
+            outcome = self.hold_again(question, within).await.and(outcome);
+        }
+        // What was not said is said at the next beat.
+        lock(&self.slots).was_lost = outcome.is_err();
+        outcome
+    }
+
+    /// Some lease is gone. Those for counts are cheap, and taken anew.
+    async fn look_after_leases(&self, within: Duration) -> Result<(), StoreError> {
+        lock(&self.brooms).clear();
+        self.look_after_slots(within).await
+    }
+
+    /// Renews the lease of the slots, or notes that it is gone.
+    async fn look_after_slots(&self, within: Duration) -> Result<(), StoreError> {
+        let Some(lease) = lock(&self.slots).current else { return Ok(()) };
         self.round_trips.fetch_add(1, Relaxed);
         if self.etcd.keep_alive(lease, within).await?.is_zero() {
-            self.forget_leases();
-            for question in lent {
-                self.hold_again(question, within).await?;
+            let mut slots = lock(&self.slots);
+            // Another may have noticed it before, and have a new one.
+            if slots.current == Some(lease) {
+                *slots = SlotsLease { current: None, was_lost: true };
             }
         }
         Ok(())
@@ -208,7 +236,7 @@ impl Tallies {
         for pair in slots {
             let (held, is_short) = number(pair)?;
             match pair.key == mine {
-                true => seen.mine = pair.revision,
+                true => (seen.mine, seen.others.me_too) = (pair.revision, is_short),
                 false => seen.others.add(held, is_short),
             }
         }
@@ -229,23 +257,18 @@ impl Tallies {
     }
 
     async fn slots_lease(&self, by: Instant) -> Result<LeaseId, StoreError> {
-        let known = *lock(&self.slots);
+        let known = lock(&self.slots).current;
         if let Some(lease) = known {
             return Ok(lease);
         }
         let lease = self.etcd.grant_lease(Duration::from_micros(SLOTS_LEASE.get()), left(by)).await?;
         // Of two that were granted at the same time one is not used, and runs out.
-        Ok(*lock(&self.slots).get_or_insert(lease))
+        Ok(*lock(&self.slots).current.get_or_insert(lease))
     }
 
     fn broom(&self, period: u64) -> Arc<Broom> {
         let lives = Duration::from_micros(period).saturating_mul(COUNTS_LIVE) + Duration::from_secs(60);
         Arc::clone(lock(&self.brooms).entry(period).or_insert_with(|| Arc::new(Broom::new(lives))))
-    }
-
-    fn forget_leases(&self) {
-        *lock(&self.slots) = None;
-        lock(&self.brooms).clear();
     }
 
     fn key(&self, question: &Question) -> String {
@@ -280,7 +303,9 @@ impl Seen {
         let is_there = question.held + told.granted > 0 || is_short(question, told);
         let mine = if is_there { revision } else { 0 };
         // Whoever only told what he holds did not look at the others.
-        Seen { started, counted, mine, as_of: if looked { revision } else { self.as_of }, ..self }
+        let as_of = if looked { revision } else { self.as_of };
+        let others = Others { me_too: is_short(question, told), ..self.others };
+        Seen { window: self.window, started, counted, others, mine, as_of }
     }
 }
 

@@ -38,6 +38,7 @@ pub(super) struct Promised(Mutex<HashMap<String, Promise>>);
 #[derive(Debug)]
 struct Promise {
     schedule: Schedule,
+    is_numbered: bool,
     period: Micros,
     rules: Arc<ArcSwap<Rules>>,
 }
@@ -48,7 +49,7 @@ impl Promised {
         let Replicas::Share(numbered) = spec.replicas else { return None };
         let period = spec.rules.limits().first()?.period();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.get(&spec.name).filter(|known| known.period == period && numbered.is_none());
+        let known = all.get(&spec.name).filter(|known| known.period == period && !known.is_numbered);
         let schedule = match (numbered, known) {
             (Some((rank, of)), _) => Schedule::fixed(rank, of),
             (None, Some(known)) => known.schedule.clone(),
@@ -63,7 +64,10 @@ impl Promised {
             }
             None => Arc::new(ArcSwap::new(part)),
         };
-        all.insert(spec.name.clone(), Promise { schedule, period, rules: Arc::clone(&rules) });
+        all.insert(
+            spec.name.clone(),
+            Promise { schedule, is_numbered: numbered.is_some(), period, rules: Arc::clone(&rules) },
+        );
         Some(rules)
     }
 

@@ -20,7 +20,7 @@ if now < begins - differ or now >= begins + period + differ then
 end
 
 local there = redis.call('HGETALL', KEYS[1])
-local known, started, others, rivals, gone, longest = 0, 0, 0, 0, {}, 0
+local known, started, others, lacking, me_too, gone, longest = 0, 0, 0, {}, false, {}, 0
 for i = 1, #there, 2 do
   local field, value = there[i], there[i + 1]
   if field == 'w' then
@@ -31,10 +31,12 @@ for i = 1, #there, 2 do
     local slots, heard, ends, short = string.match(value, '^(%d+) (%d+) (%d+) (%d)$')
     if field == me then
       if tonumber(heard) >= number then return { OVERTAKEN, '0' } end
+      me_too = short == '1' and tonumber(ends) > now
     elseif tonumber(ends) <= now then
       gone[#gone + 1] = field
     else
-      others, rivals = others + tonumber(slots), rivals + tonumber(short)
+      others = others + tonumber(slots)
+      if short == '1' then lacking[#lacking + 1] = tonumber(slots) end
       longest = math.max(longest, tonumber(ends))
     end
   end
@@ -48,9 +50,14 @@ if window == known then
   started = math.max(started - unused, 0)
   local left, room = math.max(limit - started, 0), want
   if in_flight > 0 then
-    -- While others come short, nobody holds more than his part.
-    local part = math.max(math.floor(in_flight / (1 + rivals)), 1)
-    room = math.min(math.max(in_flight - others - held, 0), math.max(part - held, 0))
+    -- While others come short, they are left what they lack of their part.
+    local claims = #lacking + 1
+    local part = math.max(math.floor(in_flight / claims), 1)
+    local own = part
+    if in_flight < claims and not me_too then own = 0 end
+    local free, reserved = math.max(in_flight - others - held, 0), 0
+    for _, has in ipairs(lacking) do reserved = reserved + math.max(part - has, 0) end
+    room = math.min(free, math.max(own - held, free - reserved, 0))
   end
   granted = math.min(want, left, room)
   if granted == left then
