@@ -42,7 +42,7 @@ pub(crate) struct Client {
 struct Socket {
     stream: TcpStream,
     strict: Strict,
-    /// Noted when the first byte of a head comes.
+    /// After the last bytes that came: the time is noted when the first of a head come.
     was_in_head: bool,
 }
 
@@ -192,7 +192,8 @@ impl AsyncRead for ClientIo {
         if buf.filled().len() > before {
             socket.strict.look(&mut buf.filled_mut()[before..]);
             let in_head = socket.strict.is_in_head();
-            if in_head && !std::mem::replace(&mut socket.was_in_head, in_head) {
+            let was_in_head = std::mem::replace(&mut socket.was_in_head, in_head);
+            if in_head && !was_in_head {
                 self.0.note_time();
             }
         }

@@ -222,6 +222,29 @@ fn p6_slow_clients_are_cut() {
     });
 }
 
+/// A connection once forgot that a head in two pieces had ended: the next one's time then ran from the last answer,
+/// and a kept connection was cut in the middle of a head that had just begun.
+#[test]
+fn p6_the_time_for_a_head_begins_with_it() {
+    let origin = Origin::start();
+    let settings = Settings { head_timeout: Duration::from_millis(1500), ..Settings::default() };
+    let proxy = proxy_with(origin.policy("100 per day"), settings);
+    runtime().block_on(async {
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        for idle in [Duration::ZERO, Duration::from_secs(3)] {
+            tokio::time::sleep(idle).await;
+            stream.write_all(b"GET / HTTP/1.1\r\nHos").await.unwrap();
+            tokio::time::sleep(Duration::from_millis(800)).await;
+            stream.write_all(b"t: t\r\n\r\n").await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"ok") {
+                let count = stream.read_buf(&mut answer).await.unwrap_or(0);
+                assert!(count > 0, "cut after {idle:?}: {:?}", String::from_utf8_lossy(&answer));
+            }
+        }
+    });
+}
+
 /// An early answer: the rest of the body is drained or the connection closed, and never taken for a request.
 #[test]
 fn p8_an_early_answer_ends_with_the_body_or_the_connection() {
