@@ -79,7 +79,8 @@ fn read_one(input: &mut BytesMut, method: &Method) -> io::Result<Option<Head>> {
     let bytes = input.split_to(length).freeze();
     let (headers, about) = fields_of(&bytes, &places)?;
     let framing = framing_of(status, method, &about)?;
-    let keeps_alive = is_http11 && framing != Framing::UntilClose && !about.wants_close;
+    let is_plain = framing != Framing::UntilClose && !(status == StatusCode::NO_CONTENT && about.names_body(method));
+    let keeps_alive = is_http11 && is_plain && !about.wants_close;
     Ok(Some(Head { status, headers, framing, keeps_alive }))
 }
 
@@ -114,6 +115,11 @@ struct About {
 }
 
 impl About {
+    /// Do the fields speak of a body that this answer itself has? Where there can be none, bytes may follow all the same.
+    fn names_body(&self, method: &Method) -> bool {
+        *method != Method::HEAD && (self.codings > 0 || self.lengths > 0 && self.length != Some(0))
+    }
+
     fn note(&mut self, name: &HeaderName, value: &[u8]) {
         if *name == CONTENT_LENGTH {
             self.lengths += 1;
@@ -340,7 +346,12 @@ mod tests {
     fn answers_of_every_framing() {
         check("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "200 hello keep");
         check("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "200  keep");
-        check("HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n", "204  keep");
+        check("HTTP/1.1 204 No\r\n\r\n", "204  keep");
+        check("HTTP/1.1 204 No\r\nContent-Length: 0\r\n\r\n", "204  keep");
+        // A body where none can be: whoever sends these may send it too, and it would be the next answer.
+        check("HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n", "204 ");
+        check("HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n", "204 ");
+        check("HTTP/1.1 304 Not\r\nContent-Length: 5\r\n\r\n", "304  keep");
         check("HTTP/1.1 304 Not\r\n\r\n", "304  keep");
         check("HTTP/1.1 200 OK\r\n\r\nhello", "200 hello until close");
         check("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "200 ok");
