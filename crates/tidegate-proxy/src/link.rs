@@ -10,7 +10,7 @@
 
 use crate::body::BodyError;
 use crate::incoming::{Framing, Head, read_head};
-use crate::outgoing::{Outgoing, OutgoingError};
+use crate::outgoing::{Outgoing, OutgoingError, Turn};
 use crate::patience::Patience;
 use crate::upstream::Wire;
 use bytes::{Bytes, BytesMut};
@@ -92,14 +92,18 @@ impl Link {
 
     /// Sends the request and waits for the head of its answer, as long as there is patience.
     pub(crate) fn poll_answer(&mut self, cx: &mut Context<'_>, patience: &mut Patience) -> Poll<Sent> {
-        if let Err(error) = self.poll_outgoing(cx) {
-            return Poll::Ready(Sent::ClientBroke(error));
+        let turn = match self.poll_outgoing(cx) {
+            Ok(turn) => turn,
+            Err(error) => return Poll::Ready(Sent::ClientBroke(error)),
+        };
+        if turn != Turn::Upstream {
+            patience.heard();
         }
         match self.poll_head(cx) {
             Poll::Ready(Ok(head)) => Poll::Ready(Sent::Answered(head)),
             Poll::Ready(Err(error)) => Poll::Ready(Sent::UpstreamBroke(error)),
             // While the client's body is slow, its own patience counts.
-            Poll::Pending if self.outgoing.is_some() => Poll::Pending,
+            Poll::Pending if turn == Turn::Client => Poll::Pending,
             Poll::Pending => patience.poll_silence(cx).map(|()| Sent::Silence),
         }
     }
@@ -152,17 +156,18 @@ impl Link {
         (self.wire, self.input.freeze())
     }
 
-    /// Writes what there is of the request.
-    fn poll_outgoing(&mut self, cx: &mut Context<'_>) -> Result<(), BodyError> {
-        let Some(outgoing) = &mut self.outgoing else { return Ok(()) };
-        let Poll::Ready(outcome) = outgoing.poll_write(&mut self.wire, cx) else { return Ok(()) };
+    /// Writes what there is of the request, and tells whose turn it is then. When all is written, or the upstream wants
+    /// no more, the answer is awaited from now on.
+    fn poll_outgoing(&mut self, cx: &mut Context<'_>) -> Result<Turn, BodyError> {
+        let Some(outgoing) = &mut self.outgoing else { return Ok(Turn::Upstream) };
+        let Poll::Ready(outcome) = outgoing.poll_write(&mut self.wire, cx) else { return Ok(outgoing.turn()) };
         self.outgoing = None;
         match outcome {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(Turn::UpstreamAfterSome),
             // It does not want the rest; it may have answered why.
             Err(OutgoingError::Upstream) => {
                 self.is_cut_short = true;
-                Ok(())
+                Ok(Turn::UpstreamAfterSome)
             }
             Err(OutgoingError::Client(error)) => Err(error),
         }

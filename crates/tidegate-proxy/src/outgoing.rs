@@ -31,6 +31,19 @@ pub(crate) struct Outgoing {
     tail: &'static [u8],
     body: Option<ClientBody>,
     framing: Framing,
+    /// What came of the last try to write.
+    turn: Turn,
+}
+
+/// Whose turn it is while a request is not written to its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// All that came from the client was taken.
+    Client,
+    /// The upstream does not take more; it took some since the last try.
+    UpstreamAfterSome,
+    /// It took nothing.
+    Upstream,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,7 +86,7 @@ impl Outgoing {
         };
         head.extend_from_slice(b"\r\n");
         let body = (framing != Framing::Length(0)).then_some(body);
-        Outgoing { method, head, written: 0, data: Bytes::new(), tail: b"", body, framing }
+        Outgoing { method, head, written: 0, data: Bytes::new(), tail: b"", body, framing, turn: Turn::Upstream }
     }
 
     /// Is there a body that was not read to its end?
@@ -81,8 +94,14 @@ impl Outgoing {
         self.body.is_some()
     }
 
+    /// Whom it waited for when it was last tried to write.
+    pub(crate) fn turn(&self) -> Turn {
+        self.turn
+    }
+
     /// Ready: all of it was written, or could not be.
     pub(crate) fn poll_write(&mut self, wire: &mut Wire, cx: &mut Context<'_>) -> Poll<Result<(), OutgoingError>> {
+        self.turn = Turn::Upstream;
         loop {
             ready!(self.poll_pieces(wire, cx))?;
             let Some(body) = &mut self.body else {
@@ -94,7 +113,9 @@ impl Outgoing {
                 Poll::Ready(None) => self.end(None)?,
                 // What was written must not wait in a TLS buffer for what is not there.
                 Poll::Pending => {
-                    let _ = Pin::new(wire).poll_flush(cx);
+                    if Pin::new(wire).poll_flush(cx).is_ready() {
+                        self.turn = Turn::Client;
+                    }
                     return Poll::Pending;
                 }
             }
@@ -122,6 +143,7 @@ impl Outgoing {
     }
 
     fn advance(&mut self, mut count: usize) {
+        self.turn = Turn::UpstreamAfterSome;
         let of_head = count.min(self.head.len() - self.written);
         self.written += of_head;
         count -= of_head;

@@ -1,12 +1,13 @@
 //! Bodies of every kind pass through: large ones in constant memory, slow ones as they come.
 
-use crate::support::{Body, Origin, PATIENCE, get, next_window, proxy, runtime, send, status, text};
+use crate::support::{Body, Origin, PATIENCE, eventually, get, next_window, proxy, runtime, send, status, text, var};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming};
 use hyper::{Request, Response};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
+use tidegate_proxy::{Policy, Upstream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -188,6 +189,68 @@ fn p8_trailers_that_belong_into_a_head_end_here() {
     let bytes = format!("{head}2\r\nhi\r\n0\r\n{trailers}\r\n");
     let answer = runtime().block_on(send(proxy.address(), bytes.as_bytes()));
     assert!(answer.ends_with("\r\n\r\ngot x-sum"), "{answer}");
+}
+
+/// An upstream that stopped reading an upload once held the slot for as long as it liked, even after the client had
+/// left: its silence was taken for the client's.
+#[test]
+fn an_upstream_that_does_not_read_is_silent() {
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let answer = upload(&deaf, LARGE, Duration::from_millis(600));
+    assert_eq!(status(&answer), 504, "{answer}");
+}
+
+/// One that reads slowly is not: it takes several times `upstream_timeout` for all of it.
+#[test]
+fn an_upstream_that_reads_slowly_is_heard() {
+    use std::io::{Read as _, Write as _};
+    let slow = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = slow.try_clone().unwrap();
+    let reading = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut piece, mut left) = (vec![0; 64 << 10], LARGE);
+        while left > 0 {
+            let count = stream.read(&mut piece).unwrap();
+            left = left.saturating_sub(count);
+            // About ten megabytes a second.
+            std::thread::sleep(Duration::from_nanos(100 * count as u64));
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        let _ = stream.read_to_end(&mut piece);
+    });
+    let answer = upload(&slow, LARGE, Duration::from_secs(1));
+    assert_eq!(status(&answer), 200, "{answer}");
+    reading.join().unwrap();
+}
+
+/// More than the kernel's buffers hold on the way.
+const LARGE: usize = 48 << 20;
+
+/// Sends so much to an upstream with this patience; afterwards no slot is held.
+fn upload(upstream: &std::net::TcpListener, length: usize, upstream_timeout: Duration) -> String {
+    let upstream = Upstream::new(&format!("http://{}", upstream.local_addr().unwrap()), None).unwrap();
+    let proxy = proxy(Policy { upstream_timeout, ..Policy::new(upstream) });
+    runtime().block_on(async {
+        let (mut read, mut write) = TcpStream::connect(proxy.address()).await.unwrap().into_split();
+        let head = format!("POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+        let writing = tokio::spawn(async move {
+            write.write_all(head.as_bytes()).await.unwrap();
+            let piece = vec![b'x'; 64 << 10];
+            for _ in 0..length / piece.len() {
+                // Refused from some point on, if the answer is early.
+                if write.write_all(&piece).await.is_err() {
+                    break;
+                }
+            }
+            std::future::pending::<()>().await;
+        });
+        let mut answer = Vec::new();
+        let reading = async { while !answer.ends_with(b"ok") && read.read_buf(&mut answer).await.unwrap_or(0) > 0 {} };
+        tokio::time::timeout(PATIENCE, reading).await.expect("an answer in time");
+        writing.abort();
+        eventually("the slot is given back", async || var(&proxy, "in_flight").await == 0).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    })
 }
 
 /// A WebSocket: the handshake's fields pass, and after the upstream's 101 bytes go both ways.
