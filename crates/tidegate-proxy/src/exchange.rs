@@ -84,7 +84,7 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
     let target = target::read(&parts.method, &uri);
     let target = target.map_err(|error| Box::new(bad_request("target", &error.to_string())))?;
     let survey = Survey::of(&parts.headers);
-    let (roles, weight) = (survey.roles, u32::try_from(target.path.len() + survey.length).unwrap_or(u32::MAX));
+    let (roles, weight) = (survey.roles, u32::try_from(target.length() + survey.length).unwrap_or(u32::MAX));
     let length = settled_length(&survey)?;
     if let Some(host) = settled_host(&rules.policy, parts.version, &survey, &target)? {
         parts.headers.insert(HOST, host);

@@ -49,6 +49,11 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
+    /// Bytes of path and query.
+    pub(crate) fn length(&self) -> usize {
+        self.path.len() + self.query.map_or(0, str::len)
+    }
+
     /// Writes what the request line says: path and query. A path in its normal form and a query that was
     /// read as one have no character that could end them.
     pub(crate) fn push_line(&self, line: &mut Vec<u8>) {

@@ -57,6 +57,11 @@ fn p6_past_the_line_503_at_once() {
     check(line, &request("/used"), 503, &["retry-after: 1", "line_full", "#temporary-reduced-capacity"]);
     let bytes = |policy| Policy { max_waiting_bytes: 10, ..policy };
     check(bytes, &request("/used"), 503, &["retry-after: 1", "line_full"]);
+    // The query waits as well.
+    let (short, wait) = (request("/used?q"), Some(Duration::from_millis(300)));
+    let bytes = |policy| Policy { max_waiting_bytes: 100, max_wait: wait, ..policy };
+    check(bytes, &short, 429, &[]);
+    check(bytes, &request(&format!("/used?{}", "q".repeat(100))), 503, &["line_full"]);
 }
 
 #[test]
