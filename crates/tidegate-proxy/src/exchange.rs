@@ -195,15 +195,16 @@ fn line_up(
     })
 }
 
-/// 429: not now.
+/// Not now: 429, or 503 when it is the store that cannot say.
 fn deny(site: &Site, rules: &Rules, closed: Closed) -> Response<Reply> {
     let now = site.clock.now();
-    site.metrics.note_denied();
-    match closed {
+    let denial = match closed {
         Closed::Limited(until) => rules.denials.limited(until.map(|until| until.saturating_sub(now)), now),
         Closed::Busy => rules.denials.busy(),
-        Closed::Unknown | Closed::StoreFailed => store_down(),
-    }
+        Closed::Unknown | Closed::StoreFailed => return store_down(),
+    };
+    site.metrics.note_denied();
+    denial
 }
 
 impl Begun {

@@ -70,6 +70,29 @@ fn a_wait_that_is_too_long_ends_with_429() {
     check(wait, &request("/used"), 429, &["#quota-exceeded"]);
 }
 
+/// A store that is down was once counted as if clients had asked for too much.
+#[test]
+fn only_the_limits_refusals_count_as_denied() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let store = format!("redis://{nobody}").parse().unwrap();
+    let together = Some(tidegate::Together { store, name: "proxy".to_owned() });
+    let origin = Origin::start();
+    let settings = Settings { together, store_patience: Duration::from_millis(300), ..Settings::default() };
+    let proxy = proxy_with(origin.policy("1 per day"), settings);
+    runtime().block_on(async {
+        let answer = get(proxy.address(), "/a").await;
+        assert!(status(&answer) == 503 && answer.contains("store_down"), "{answer}");
+        assert_eq!(var(&proxy, "denied").await, 0);
+    });
+    let (origin, reject) = (Origin::start(), WhenLimited::Reject);
+    let proxy = proxy_with(Policy { when_limited: reject, ..origin.policy("1 per day") }, Settings::default());
+    runtime().block_on(async {
+        assert_eq!(status(&get(proxy.address(), "/a").await), 200);
+        assert_eq!(status(&get(proxy.address(), "/a").await), 429);
+        assert_eq!(var(&proxy, "denied").await, 1);
+    });
+}
+
 #[test]
 fn ambiguous_paths_are_refused_and_others_forwarded_in_their_normal_form() {
     for path in ["/a%2Fb", "/a%5Cb", "/a%00", "/%", "/../etc", "/a/%2e%2e/%2E%2E/b", "/a\\b"] {
