@@ -125,7 +125,9 @@ pub(crate) fn describe(config: &config::Proxy) -> String {
         WhenLimited::Wait => "others wait their turn",
         WhenLimited::Reject => "others are answered 429",
     };
-    format!("forwarding to {:?}: {}{in_flight} for each key; {others}", policy.upstream, policy.limit)
+    let together = config.together().map(|together| format!(", counted with all replicas at {}", together.store));
+    let together = together.unwrap_or_default();
+    format!("forwarding to {:?}: {}{in_flight} for each key{together}; {others}", policy.upstream, policy.limit)
 }
 
 fn listen(address: SocketAddr, setting: &str) -> Result<TcpListener, String> {

@@ -39,7 +39,7 @@ mod tally;
 pub use replica::Replica;
 pub use roster::{MEMBERS_MAX, ReplicaId, Roster, RosterError};
 pub use schedule::{Parts, Schedule, Stretch, share};
-pub use tally::{CLOCKS_DIFFER, Others, SLOTS_LEASE, Tally, grant, is_short};
+pub use tally::{CLOCKS_DIFFER, Others, SLOTS_LEASE, Tally, grant};
 
 use crate::Micros;
 

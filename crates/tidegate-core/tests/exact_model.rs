@@ -8,10 +8,13 @@
 //! `SEEDS=20000 SEED=7 cargo test --release -p tidegate-core --test exact_model`
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
+mod random;
+
+use random::Random;
 use std::collections::BTreeMap;
 use tidegate_core::replicas::{ReplicaId, Tally};
 use tidegate_core::turnstile::{
-    Ask, Bounds, Closed, Dealings, KeyHash, Name, Permit, Question, Ticket, Told, Turnstile,
+    Ask, Bounds, Closed, Dealings, KeyHash, Name, Outlook, Permit, Question, Ticket, Told, Turnstile,
 };
 use tidegate_core::{Limit, Micros};
 
@@ -374,7 +377,7 @@ fn a_store_that_fails_is_waited_for_and_then_given_up() {
     assert_eq!((turnstile.why(&ticket), turnstile.called()), (Some(Closed::StoreFailed), vec!["called"]));
     assert_eq!(turnstile.pass(key, micros(start + 1_000_000)), Err(Closed::StoreFailed));
     let ask = turnstile.ask(micros(start + 2_000_000)).unwrap();
-    let told = Told { granted: ask.question.want, outlook: tidegate_core::turnstile::Outlook::Open };
+    let told = Told { granted: ask.question.want, outlook: Outlook::Open };
     turnstile.answered(ask, told, micros(start + 2_000_000));
     let permit = turnstile.claim(ticket).unwrap();
     turnstile.finish(permit, micros(start + 2_000_000));
@@ -388,19 +391,6 @@ fn micros(us: u64) -> Micros {
     Micros::new(us).unwrap()
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
-
 /// Who came short of slots and wants none any more says so: otherwise the others would keep some for him.
 #[test]
 fn p3_a_want_that_has_gone_is_withdrawn() {
@@ -410,12 +400,12 @@ fn p3_a_want_that_has_gone_is_withdrawn() {
     turnstile.deal_with_store(Dealings { patience: Micros::from_secs(1), call_all: false });
     let ticket = turnstile.wait_as(key, name(1), 1, (), micros(start)).unwrap();
     let ask = turnstile.ask(micros(start)).unwrap();
-    let full = Told { granted: 0, outlook: tidegate_core::turnstile::Outlook::Full };
+    let full = Told { granted: 0, outlook: Outlook::Full };
     turnstile.answered(ask, full, micros(start));
     turnstile.leave(ticket, micros(start + 1_000));
     let ask = turnstile.ask(micros(start + 30_000)).unwrap();
     assert_eq!((ask.question.want, ask.question.held), (0, 0));
-    turnstile.answered(ask, Told { outlook: tidegate_core::turnstile::Outlook::Open, ..full }, micros(start + 31_000));
+    turnstile.answered(ask, Told { outlook: Outlook::Open, ..full }, micros(start + 31_000));
     assert_eq!(turnstile.next_ask(), None);
 }
 
@@ -433,7 +423,7 @@ fn one_key_that_fails_is_given_up_by_itself() {
         while let Some(ask) = turnstile.ask(micros(now)) {
             let told = match ask.question.name == name(1) {
                 true => Told::FAILED,
-                false => Told { granted: ask.question.want, outlook: tidegate_core::turnstile::Outlook::Open },
+                false => Told { granted: ask.question.want, outlook: Outlook::Open },
             };
             turnstile.answered(ask, told, micros(now));
         }

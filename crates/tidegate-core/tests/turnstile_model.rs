@@ -9,6 +9,9 @@
 //! `CANCELS=20000000 SEED=7 cargo test --release -p tidegate-core --test turnstile_model`
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
+mod random;
+
+use random::Random;
 use std::collections::BTreeMap;
 use tidegate_core::turnstile::{Bounds, KeyHash, LineFull, Permit, Ticket, Turnstile};
 use tidegate_core::{Limit, Micros};
@@ -347,17 +350,4 @@ fn random_bounds(random: &mut Random) -> Bounds {
 
 fn micros(us: u64) -> Micros {
     Micros::new(us).unwrap()
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
 }

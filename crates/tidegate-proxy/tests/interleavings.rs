@@ -11,8 +11,11 @@ mod sync {
 
 #[path = "../src/queue.rs"]
 mod queue;
+#[path = "../../tidegate-core/tests/random/mod.rs"]
+mod random;
 
 use queue::{Census, Queue, Slot};
+use random::Random;
 use std::task::{Context, Poll, Waker};
 use sync::Arc;
 use tidegate::{Clock, Micros};
@@ -159,23 +162,6 @@ fn p1_p2_futures_dropped_at_random_points() {
         },
         usize::try_from(wanted / per_run).unwrap().max(1),
     );
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn index(&mut self, length: usize) -> usize {
-        usize::try_from(self.below(length as u64)).unwrap()
-    }
 }
 
 /// The task that asks the store sleeps until something is due: looking does not wake it.

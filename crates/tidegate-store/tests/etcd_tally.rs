@@ -2,8 +2,11 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
+#[path = "../../tidegate-core/tests/random/mod.rs"]
+mod random;
 mod servers;
 
+use random::Random;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::Micros;
@@ -34,12 +37,12 @@ async fn etcd_grants_as_the_core_does() {
     let (mut random, mut tally, mut window, mut granted) = (Random(seed), Tally::default(), 1_000, 0);
     for step in 0..steps {
         window += u64::from(random.below(20) == 0);
-        let id = random.below(3);
+        let id = random.small(3);
         let question = Question {
-            in_flight: random.below(6),
-            held: random.below(4),
-            unused: random.below(3),
-            ..question(window, random.below(8), random.below(5))
+            in_flight: random.small(6),
+            held: random.small(4),
+            unused: random.small(3),
+            ..question(window, random.small(8), random.small(5))
         };
         let now = Micros::from_secs(window);
         let mut expected = tally.answer(ReplicaId(u64::from(id) + 1), step + 1, &question, now).unwrap();
@@ -136,17 +139,4 @@ async fn a_dead_replica_gives_up_its_slots() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     assert!(since.elapsed() > Duration::from_secs(8), "{:?}", since.elapsed());
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        u32::try_from((z ^ (z >> 31)) % bound).unwrap()
-    }
 }

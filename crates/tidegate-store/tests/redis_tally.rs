@@ -4,8 +4,11 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
+#[path = "../../tidegate-core/tests/random/mod.rs"]
+mod random;
 mod servers;
 
+use random::Random;
 use servers::Server;
 use std::time::Duration;
 use tidegate_core::Micros;
@@ -42,11 +45,11 @@ async fn compare(server: &Server) {
             name: Name::default(),
             period: Micros::from_secs(1),
             window: (now + random.below(200_000) - 100_000) / 1_000_000,
-            limit: small(&mut random, 8),
-            in_flight: small(&mut random, 6),
-            held: small(&mut random, 4),
-            want: small(&mut random, 5),
-            unused: small(&mut random, 3),
+            limit: random.small(8),
+            in_flight: random.small(6),
+            held: random.small(4),
+            want: random.small(5),
+            unused: random.small(3),
         };
         let (me, number) = (ReplicaId(1 + random.below(3)), step + 3 - random.below(3));
         let at = Micros::new(now).unwrap();
@@ -63,21 +66,4 @@ async fn compare(server: &Server) {
     println!("{steps} questions, {granted} granted, seed {seed}");
     assert!(granted > steps / 4, "{granted} granted");
     assert_eq!(server.keys_without_expiry(), Vec::<String>::new());
-}
-
-fn small(random: &mut Random, bound: u64) -> u32 {
-    u32::try_from(random.below(bound)).unwrap()
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
 }

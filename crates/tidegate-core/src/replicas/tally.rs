@@ -44,12 +44,6 @@ impl Others {
     }
 }
 
-/// Does the answer leave the replica short of room?
-#[must_use]
-pub const fn is_short(ask: &Question, told: Told) -> bool {
-    matches!(told.outlook, Outlook::Full) && told.granted < ask.want
-}
-
 /// Answers a question when so many have `started` in its window. Returns how many have started then.
 #[must_use]
 pub fn grant(started: u32, others: &Others, ask: &Question) -> (u32, Told) {
@@ -118,7 +112,7 @@ impl Tally {
         }
         if ask.in_flight > 0 {
             let (held, until) = (ask.held + told.granted, now.saturating_add(SLOTS_LEASE));
-            self.slots.insert(me, Slots { held, is_short: is_short(ask, told), number, until });
+            self.slots.insert(me, Slots { held, is_short: told.is_short_of(ask.want), number, until });
         }
         Some(told)
     }

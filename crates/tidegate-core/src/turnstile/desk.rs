@@ -17,12 +17,19 @@ use super::line::at;
 use super::{Bounds, KeyHash};
 use crate::Micros;
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 use std::ops::RangeInclusive;
 
 /// The name of a key, the same in all replicas: 128 bits of a cryptographic hash, so that nobody can make two keys
 /// meet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug)]
 pub struct Name(pub [u8; 16]);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
 
 /// What the store is asked about one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +77,12 @@ pub struct Told {
 impl Told {
     /// There was no answer, or none that can be used.
     pub const FAILED: Told = Told { granted: 0, outlook: Outlook::Failed };
+
+    /// Is there no room for all of what was wanted?
+    #[must_use]
+    pub const fn is_short_of(self, want: u32) -> bool {
+        matches!(self.outlook, Outlook::Full) && self.granted < want
+    }
 }
 
 /// What there is left for a key, over all replicas.
@@ -315,7 +328,7 @@ impl Desk {
         account.believed = now.saturating_add(believed);
         let lent = if ask.question.in_flight > 0 { told.granted } else { 0 };
         account.told = (!failed).then(|| ask.question.held + lent);
-        account.is_short = told.outlook == Outlook::Full && told.granted < ask.question.want;
+        account.is_short = told.is_short_of(ask.question.want);
         // A key that fails for the first time has waited for nothing if the others have failed for long.
         self.failing_since = if failed { self.failing_since.or(Some(now)) } else { None };
         account.failing_since = if failed { account.failing_since.or(self.failing_since) } else { None };

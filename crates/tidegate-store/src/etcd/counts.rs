@@ -18,19 +18,18 @@
 mod batch;
 mod desk;
 mod entry;
-mod lent;
 mod seen;
 
-use super::{Condition, Etcd, Operation, StoreError, Txn};
+use super::lent::Lent;
+use super::{Condition, Etcd, Operation, StoreError, Txn, locked};
 use crate::remote::unreachable;
 use crate::table::PartAnswer;
 use batch::{Request, Subject};
 use desk::Desk;
-use lent::Lent;
 use seen::Seen;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::{Algorithm, Micros, Rules};
@@ -190,8 +189,4 @@ impl fmt::Debug for Inner {
 /// The condition that a key is as it was seen.
 fn is_as_seen(key: &[u8], revision: i64) -> Condition {
     Condition::Revision { key: key.to_vec(), is: revision }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

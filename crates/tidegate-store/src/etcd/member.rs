@@ -6,6 +6,7 @@
 
 use super::error::{Then, garbled, understood};
 use super::json::Json;
+use super::locked;
 use crate::remote::{Breaker, StoreError, Tls, reach, unreachable};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -14,7 +15,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -223,8 +224,4 @@ impl Member {
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

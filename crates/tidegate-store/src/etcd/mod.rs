@@ -10,6 +10,7 @@ mod counts;
 mod error;
 mod json;
 mod lease;
+mod lent;
 mod member;
 mod members;
 mod session;
@@ -30,7 +31,7 @@ use error::Then;
 use json::Json;
 use members::Members;
 use session::{LOGIN_TIME_MAX, Session};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -109,4 +110,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// What a thread that panicked left under a lock here is whole: nothing is changed in steps.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,18 +1,20 @@
 //! What replicas that count together keep in etcd: [`tidegate_core::replicas::grant`], with compare-and-swap.
 //!
 //! `…/w/WINDOW` holds how many have started in a window, and `…/f/REPLICA` how many a replica has under way, with a
-//! `+` behind it if it wants more. The first is under a lease that only cleans up: another window is another key, so that nothing a lease does can
-//! restart or extend a count. The second goes with the lease of its replica: that is how a dead one gives up its slots.
+//! `+` behind it if it wants more. The first is under a lease that only cleans up: another window is another key, so
+//! that nothing a lease does can restart or extend a count. The second goes with the lease of its replica: that is how
+//! a dead one gives up its slots.
 //!
 //! A question is one transaction, by what was last seen of its key. It holds if nobody else has written meanwhile;
 //! otherwise it reads what is there, and is tried again by that.
 
-use super::{Broom, Condition, Etcd, LeaseId, Meaning, Operation, Outcome, Pair, StoreError, Txn};
+use super::lent::Lent;
+use super::{Condition, Etcd, LeaseId, Meaning, Operation, Outcome, Pair, StoreError, Txn, locked};
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidegate_core::replicas::{Others, ReplicaId, SLOTS_LEASE, grant, is_short};
+use tidegate_core::replicas::{Others, ReplicaId, SLOTS_LEASE, grant};
 use tidegate_core::turnstile::{Name, Outlook, Question, Told};
 use tokio::time::Instant;
 
@@ -25,8 +27,8 @@ pub struct Tallies {
     me: ReplicaId,
     /// Under which slots are held.
     slots: Mutex<SlotsLease>,
-    /// For counts, by the length of a window.
-    brooms: Mutex<HashMap<u64, Arc<Broom>>>,
+    /// For counts.
+    lent: Lent,
     /// What was last seen of each key. Only to save a round trip.
     seen: Mutex<HashMap<Name, Seen>>,
     round_trips: AtomicU64,
@@ -55,7 +57,7 @@ struct Seen {
 
 /// Keys that are remembered. Past it all are forgotten: the next question of each takes a round trip more.
 const SEEN_MAX: usize = 100_000;
-/// Counts live for so many windows, and a minute.
+/// Counts live for so many windows at least.
 const COUNTS_LIVE: u32 = 2;
 
 impl Tallies {
@@ -67,16 +69,10 @@ impl Tallies {
             place: format!("tidegate/exact/{name}"),
             me,
             slots: Mutex::default(),
-            brooms: Mutex::default(),
+            lent: Lent::default(),
             seen: Mutex::default(),
             round_trips: AtomicU64::new(0),
         }
-    }
-
-    /// The store.
-    #[must_use]
-    pub const fn etcd(&self) -> &Etcd {
-        &self.etcd
     }
 
     /// How many transactions were sent.
@@ -91,22 +87,22 @@ impl Tallies {
     /// When etcd cannot be reached, does not answer, or refuses. It may have counted all the same.
     pub async fn buy(&self, question: &Question, within: Duration) -> Result<Told, StoreError> {
         let by = Instant::now() + within;
-        let known = lock(&self.seen).remove(&question.name).unwrap_or_default();
+        let known = locked(&self.seen).remove(&question.name).unwrap_or_default();
         let mut seen = known.in_window(question.window);
-        let (mut is_fresh, mut leases_lost) = (false, 0);
+        let (mut is_fresh, mut lost_a_lease) = (false, false);
         loop {
             let (started, told) = grant(seen.started, &seen.others, question);
             // Slots that ended with their lease are no change that a comparison notices: that needs a look.
             let sure = is_fresh || told.outlook != Outlook::Full || told.granted == question.want;
-            let txn = match self.swap(question, &seen, started, told, by).await {
-                Ok(swap) if sure => swap,
-                Ok(_) => Txn { then: self.look(question), ..Txn::default() },
-                Err(error) => return Err(error),
+            let txn = match sure {
+                true => self.swap(question, &seen, started, told, by).await?,
+                false => Txn { then: self.look(question), ..Txn::default() },
             };
             let outcome = match self.send(&txn, by).await {
-                Err(StoreError::Refused { meaning: Meaning::NoLease, .. }) if leases_lost == 0 => {
-                    leases_lost += 1;
-                    self.look_after_leases(left(by)).await?;
+                Err(StoreError::Refused { meaning: Meaning::NoLease, .. }) if !lost_a_lease => {
+                    lost_a_lease = true;
+                    self.lent.forget();
+                    self.look_after_slots(left(by)).await?;
                     continue;
                 }
                 outcome => outcome?,
@@ -132,7 +128,7 @@ impl Tallies {
     /// When etcd cannot be reached, does not answer, or refuses.
     pub async fn keep(&self, lent: &[Question], within: Duration) -> Result<(), StoreError> {
         self.look_after_slots(within).await?;
-        if !lock(&self.slots).was_lost {
+        if !locked(&self.slots).was_lost {
             return Ok(());
         }
         let mut outcome = Ok(());
@@ -140,22 +136,16 @@ impl Tallies {
             outcome = self.hold_again(question, within).await.and(outcome);
         }
         // What was not said is said at the next beat.
-        lock(&self.slots).was_lost = outcome.is_err();
+        locked(&self.slots).was_lost = outcome.is_err();
         outcome
-    }
-
-    /// Some lease is gone. Those for counts are cheap, and taken anew.
-    async fn look_after_leases(&self, within: Duration) -> Result<(), StoreError> {
-        lock(&self.brooms).clear();
-        self.look_after_slots(within).await
     }
 
     /// Renews the lease of the slots, or notes that it is gone.
     async fn look_after_slots(&self, within: Duration) -> Result<(), StoreError> {
-        let Some(lease) = lock(&self.slots).current else { return Ok(()) };
+        let Some(lease) = locked(&self.slots).current else { return Ok(()) };
         self.round_trips.fetch_add(1, Relaxed);
         if self.etcd.keep_alive(lease, within).await?.is_zero() {
-            let mut slots = lock(&self.slots);
+            let mut slots = locked(&self.slots);
             // Another may have noticed it before, and have a new one.
             if slots.current == Some(lease) {
                 *slots = SlotsLease { current: None, was_lost: true };
@@ -188,7 +178,8 @@ impl Tallies {
             txn.when.push(Condition::Revision { key: self.count_key(question), is: seen.counted });
         }
         if started != seen.started {
-            let lease = Some(self.broom(question.period.get()).lease(&self.etcd, left(by)).await?);
+            let lives = Duration::from_micros(question.period.get()).saturating_mul(COUNTS_LIVE);
+            let lease = Some(self.lent.lease(&self.etcd, lives, 1, by).await?);
             let value = started.to_string().into_bytes();
             txn.then.push(Operation::Put { key: self.count_key(question), value, lease });
         }
@@ -198,7 +189,7 @@ impl Tallies {
                 0 => Condition::Revision { key: key.clone(), is: seen.mine },
                 _ => Condition::UnchangedSince { prefix: self.slots_prefix(question), revision: seen.as_of },
             });
-            let more = if is_short(question, told) { "+" } else { "" };
+            let more = if told.is_short_of(question.want) { "+" } else { "" };
             txn.then.push(if held == 0 && more.is_empty() {
                 Operation::Delete { key }
             } else {
@@ -249,7 +240,7 @@ impl Tallies {
     }
 
     fn remember(&self, question: &Question, known: Seen) {
-        let mut seen = lock(&self.seen);
+        let mut seen = locked(&self.seen);
         if seen.len() >= SEEN_MAX {
             seen.clear();
         }
@@ -257,24 +248,18 @@ impl Tallies {
     }
 
     async fn slots_lease(&self, by: Instant) -> Result<LeaseId, StoreError> {
-        let known = lock(&self.slots).current;
+        let known = locked(&self.slots).current;
         if let Some(lease) = known {
             return Ok(lease);
         }
         let lease = self.etcd.grant_lease(Duration::from_micros(SLOTS_LEASE.get()), left(by)).await?;
         // Of two that were granted at the same time one is not used, and runs out.
-        Ok(*lock(&self.slots).current.get_or_insert(lease))
-    }
-
-    fn broom(&self, period: u64) -> Arc<Broom> {
-        let lives = Duration::from_micros(period).saturating_mul(COUNTS_LIVE) + Duration::from_secs(60);
-        Arc::clone(lock(&self.brooms).entry(period).or_insert_with(|| Arc::new(Broom::new(lives))))
+        Ok(*locked(&self.slots).current.get_or_insert(lease))
     }
 
     fn key(&self, question: &Question) -> String {
-        let hash: String = question.name.0.iter().map(|byte| format!("{byte:02x}")).collect();
         // Windows of another length are other windows.
-        format!("{}/{}/{hash}", self.place, question.period.get())
+        format!("{}/{}/{}", self.place, question.period.get(), question.name)
     }
 
     fn count_key(&self, question: &Question) -> Vec<u8> {
@@ -300,20 +285,16 @@ impl Seen {
     fn after(self, started: u32, told: Told, question: &Question, revision: i64) -> Seen {
         let counted = if started == self.started { self.counted } else { revision };
         let looked = question.in_flight > 0 && question.want > 0;
-        let is_there = question.held + told.granted > 0 || is_short(question, told);
+        let is_there = question.held + told.granted > 0 || told.is_short_of(question.want);
         let mine = if is_there { revision } else { 0 };
         // Whoever only told what he holds did not look at the others.
         let as_of = if looked { revision } else { self.as_of };
-        let others = Others { me_too: is_short(question, told), ..self.others };
+        let others = Others { me_too: told.is_short_of(question.want), ..self.others };
         Seen { window: self.window, started, counted, others, mine, as_of }
     }
 }
 
-/// The time that is left, or so little that it says why.
+/// The time that is left.
 fn left(by: Instant) -> Duration {
     by.saturating_duration_since(Instant::now())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -62,8 +62,7 @@ impl RedisTallies {
     }
 
     fn key(&self, question: &Question) -> Vec<u8> {
-        let hash: String = question.name.0.iter().map(|byte| format!("{byte:02x}")).collect();
         // Windows of another length are other windows.
-        format!("tidegate:exact:{}:{}:{{{hash}}}", self.name, question.period.get()).into_bytes()
+        format!("tidegate:exact:{}:{}:{{{}}}", self.name, question.period.get(), question.name).into_bytes()
     }
 }

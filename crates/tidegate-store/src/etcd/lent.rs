@@ -1,7 +1,6 @@
 //! Leases that entries are written under, so that none is left behind: one [`Broom`] for each time that they must live.
 
-use super::super::{Broom, Etcd, LeaseId, StoreError};
-use super::locked;
+use super::{Broom, Etcd, LeaseId, StoreError, locked};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -9,9 +8,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The leases in use, by the seconds that what is written under them must live.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(super) struct Lent(Mutex<HashMap<u64, Arc<Corner>>>);
 
+#[derive(Debug)]
 struct Corner {
     broom: Broom,
     /// Entries written under it.
