@@ -65,7 +65,7 @@ fn time_is_read_in_one_place() {
             text.contains("SystemTime::now") || text.contains("UNIX_EPOCH")
         })
         .collect();
-    assert!(readers.iter().all(|file| file.ends_with("tidegate/src/clock.rs")), "{readers:?}");
+    assert!(readers.iter().all(|file| file.ends_with("tidegate-store/src/clock.rs")), "{readers:?}");
     assert_eq!(readers.len(), 1);
 }
 

@@ -17,7 +17,7 @@ use tidegate_core::turnstile::{
 /// Shared by all connections.
 pub(crate) struct Queue {
     turnstile: Mutex<Turnstile<Waker>>,
-    clock: Arc<Clock>,
+    clock: Clock,
     /// Wakes the task that turns windows, when somebody begins to wait for one.
     timer: Mutex<Option<Waker>>,
     /// Wakes the task that asks the store, when there is something to ask before the time for which it has set its alarm.
@@ -33,7 +33,7 @@ pub(crate) struct Census {
 }
 
 impl Queue {
-    pub(crate) fn new(bounds: Bounds, clock: Arc<Clock>) -> Queue {
+    pub(crate) fn new(bounds: Bounds, clock: Clock) -> Queue {
         Queue {
             turnstile: Mutex::new(Turnstile::new(bounds)),
             clock,

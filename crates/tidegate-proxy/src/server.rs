@@ -62,7 +62,7 @@ impl Proxy {
         let admin_address = admin.as_ref().map(StdListener::local_addr).transpose()?;
         let workers = settings.workers.max(1);
         let settings = Settings { workers, ..settings };
-        let site = Arc::new(Site::new(policy, settings, Arc::new(clock)));
+        let site = Arc::new(Site::new(policy, settings, clock));
         let (mut threads, mut doors) = (Vec::new(), Vec::new());
         for number in 0..workers {
             let (door, accepted) = mpsc::channel(HANDED_OVER_MAX);

@@ -103,7 +103,7 @@ pub(crate) async fn share(site: Arc<Site>, sharing: Sharing) {
     };
     while !site.is_stopping() {
         let period = site.rules.load().policy.limit.period();
-        let clock = Arc::clone(&site.clock);
+        let clock = site.clock.clone();
         let membership = Membership::open(url.clone(), &name, period, move || clock.now()).await;
         renew(&site, membership, period).await;
     }

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 pub(crate) struct Site {
     pub(crate) settings: Settings,
     pub(crate) tick_limits: TickLimits,
-    pub(crate) clock: Arc<Clock>,
+    pub(crate) clock: Clock,
     pub(crate) rules: ArcSwap<Rules>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) keys: KeyMaker,
@@ -71,14 +71,14 @@ fn ticks(limit: Duration) -> u64 {
 pub(crate) const TICK: Duration = Duration::from_millis(500);
 
 impl Site {
-    pub(crate) fn new(policy: Policy, settings: Settings, clock: Arc<Clock>) -> Site {
+    pub(crate) fn new(policy: Policy, settings: Settings, clock: Clock) -> Site {
         let site = Site {
             tick_limits: TickLimits {
                 head: ticks(settings.head_timeout),
                 idle: ticks(settings.idle_timeout),
                 client: ticks(settings.client_timeout),
             },
-            queue: Arc::new(Queue::new(policy.bounds(), Arc::clone(&clock))),
+            queue: Arc::new(Queue::new(policy.bounds(), clock.clone())),
             clock,
             keys: KeyMaker::default(),
             pools: Pools::new(settings.workers),

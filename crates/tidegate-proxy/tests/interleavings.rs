@@ -41,16 +41,16 @@ fn p1_p2_no_wakeup_is_lost_and_no_permit_leaks() {
     let rounds = usize::try_from(number("INTERLEAVINGS", INTERLEAVINGS as u64)).unwrap();
     shuttle::check_random(
         || {
-            let clock = Arc::new(Clock::manual(Micros::from_secs(100)));
-            let queue = Arc::new(Queue::new(bounds(2, 1, 2), std::sync::Arc::clone(&clock)));
+            let clock = Clock::manual(Micros::from_secs(100));
+            let queue = Arc::new(Queue::new(bounds(2, 1, 2), clock.clone()));
             let threads: Vec<_> = (0..4_u64)
                 .map(|who| {
-                    let (queue, clock) = (Arc::clone(&queue), Arc::clone(&clock));
+                    let (queue, clock) = (Arc::clone(&queue), clock.clone());
                     shuttle::thread::spawn(move || shuttle::future::block_on(visit(queue, &clock, who)))
                 })
                 .collect();
             let turning = {
-                let (queue, clock) = (Arc::clone(&queue), Arc::clone(&clock));
+                let (queue, clock) = (Arc::clone(&queue), clock.clone());
                 shuttle::thread::spawn(move || {
                     for second in 101..104 {
                         clock.set(Micros::from_secs(second));
@@ -109,8 +109,8 @@ fn p1_p2_futures_dropped_at_random_points() {
     static ROUND: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     shuttle::check_random(
         move || {
-            let clock = Arc::new(Clock::manual(Micros::from_secs(100)));
-            let queue = Arc::new(Queue::new(bounds(3, 2, 5), std::sync::Arc::clone(&clock)));
+            let clock = Clock::manual(Micros::from_secs(100));
+            let queue = Arc::new(Queue::new(bounds(3, 2, 5), clock.clone()));
             let seed = ROUND.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let (mut random, mut cancels, mut now) = (Random(seed), 0, 100_000);
             let mut waiting: Vec<queue::Waiting> = Vec::new();
@@ -175,8 +175,8 @@ fn who_asks_the_store_is_woken_for_what_is_due_earlier_and_for_nothing_else() {
     }
     shuttle::check_random(
         || {
-            let clock = std::sync::Arc::new(Clock::manual(Micros::from_secs(100)));
-            let queue = Arc::new(Queue::new(bounds(2, 1, 2), std::sync::Arc::clone(&clock)));
+            let clock = Clock::manual(Micros::from_secs(100));
+            let queue = Arc::new(Queue::new(bounds(2, 1, 2), clock.clone()));
             queue.deal_with_store(Dealings { patience: Micros::from_secs(3), call_all: false });
             let count = std::sync::Arc::new(Count(Default::default()));
             let (waker, woken) =

@@ -3,6 +3,7 @@
 
 mod bare;
 mod budget;
+mod clock;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod layout;
@@ -19,6 +20,7 @@ mod snapshot;
 mod stats;
 mod table;
 
+pub use clock::Clock;
 pub use layout::Shape;
 pub use memory::Memory;
 pub use shard::Counts;

@@ -6,7 +6,6 @@
 
 mod action;
 mod answer;
-mod clock;
 mod gate;
 pub mod headers;
 #[cfg(feature = "tower")]
@@ -21,7 +20,6 @@ mod store_url;
 
 pub use action::{Action, Actions, Analyzed, Event, Incremented, Unless};
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
-pub use clock::{Clock, ManualClock, ProcessClock};
 pub use gate::{Batch, Cursor, Gate, Limiter, LimiterInfo, OpenError, Page, Reloaded, Saves, Settings, Usage};
 #[cfg(feature = "redis")]
 pub use gate::{StoreHealth, StoreSettings};
@@ -43,4 +41,4 @@ pub use tidegate_core::{
 pub use tidegate_store::etcd::{self, Etcd, Url as EtcdUrl};
 #[cfg(feature = "redis")]
 pub use tidegate_store::redis::{Kind as RedisKind, Meaning, StoreError, Tls, TlsFiles, Url as RedisUrl, UrlError};
-pub use tidegate_store::{Counts, EMPTY_TABLE_BYTES, KeyStats, SnapshotError, Which};
+pub use tidegate_store::{Clock, Counts, EMPTY_TABLE_BYTES, KeyStats, SnapshotError, Which};

@@ -204,10 +204,7 @@ impl Gate {
 
     /// A manual clock's time; otherwise the server's counts.
     pub(crate) fn given_now(&self) -> Option<Micros> {
-        match self.clock() {
-            Clock::Manual(_) => Some(self.now()),
-            Clock::Process(_) => None,
-        }
+        self.clock().manual_now()
     }
 
     /// The Redis, if that is where states are.

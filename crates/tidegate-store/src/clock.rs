@@ -4,66 +4,79 @@
 //! the wall clock at start, carried on by the monotonic clock, so that an administrator's or NTP's
 //! step back is not seen at all: it admits nothing extra and locks nobody out (promise T1). A step
 //! forward is followed, so that aligned windows stay aligned with the world's.
-//! Simulations and tests set a clock by hand.
+//! Simulations and tests set a clock by hand. A process has one clock: clones of it are the same clock.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tidegate_core::Micros;
 
-/// Where `now` comes from.
+/// Where `now` comes from. Clones are the same clock.
+#[derive(Clone, Debug)]
+pub struct Clock(Arc<Source>);
+
 #[derive(Debug)]
-pub enum Clock {
+enum Source {
     /// The process's clock.
     Process(ProcessClock),
-    /// A clock that stands until it is set.
-    Manual(ManualClock),
+    /// A clock that stands until it is set, in microseconds.
+    Manual(AtomicU64),
 }
 
 impl Clock {
     /// A clock that goes with the world's and never back.
     #[must_use]
     pub fn process() -> Clock {
-        Clock::Process(ProcessClock::start(wall()))
+        Clock(Arc::new(Source::Process(ProcessClock::start(wall()))))
     }
 
     /// A clock that stands at `at` until it is set.
     #[must_use]
     pub fn manual(at: Micros) -> Clock {
-        Clock::Manual(ManualClock(AtomicU64::new(at.get())))
+        Clock(Arc::new(Source::Manual(AtomicU64::new(at.get()))))
     }
 
     /// The time that stamps a decision made now.
     #[must_use]
+    #[inline]
     pub fn now(&self) -> Micros {
-        match self {
-            Clock::Process(clock) => clock.now(),
-            Clock::Manual(clock) => Micros::saturating(clock.0.load(Relaxed)),
+        match &*self.0 {
+            Source::Process(clock) => clock.now(),
+            Source::Manual(at_us) => Micros::saturating(at_us.load(Relaxed)),
+        }
+    }
+
+    /// A manual clock's time, which takes the place of a store's own clock; `None`: a process clock.
+    #[must_use]
+    pub fn manual_now(&self) -> Option<Micros> {
+        match &*self.0 {
+            Source::Process(_) => None,
+            Source::Manual(_) => Some(self.now()),
         }
     }
 
     /// Sets a manual clock, forwards or backwards; a process clock stays as it is.
     pub fn set(&self, at: Micros) {
-        if let Clock::Manual(clock) = self {
-            clock.0.store(at.get(), Relaxed);
+        if let Source::Manual(at_us) = &*self.0 {
+            at_us.store(at.get(), Relaxed);
         }
     }
 
     /// Lets a process clock start no earlier than `at`: states that were saved by a process whose
     /// clock was ahead must not come from the future.
     pub fn not_before(&self, at: Micros) {
-        match self {
-            Clock::Process(clock) => clock.follow(at.get()),
-            Clock::Manual(clock) => {
-                clock.0.fetch_max(at.get(), Relaxed);
+        match &*self.0 {
+            Source::Process(clock) => clock.follow(at.get()),
+            Source::Manual(at_us) => {
+                at_us.fetch_max(at.get(), Relaxed);
             }
         }
     }
 
     /// Follows the wall clock if it has gone ahead. Called about once a second.
     pub fn follow_wall(&self) {
-        if let Clock::Process(clock) = self {
+        if let Source::Process(clock) = &*self.0 {
             clock.follow(wall());
         }
     }
@@ -76,7 +89,7 @@ impl Clock {
 /// `base + (counter - start) × rate`. A correction never moves it back: what is too far ahead is slowed
 /// down until the system has caught up.
 #[derive(Debug)]
-pub struct ProcessClock {
+struct ProcessClock {
     counter: quanta::Clock,
     system: Mutex<System>,
     line: Line,
@@ -195,10 +208,6 @@ fn along(counts: u64, rate: u64) -> u64 {
     let micros = (u128::from(counts) * u128::from(rate)) >> RATE_BITS;
     u64::try_from(micros).unwrap_or(u64::MAX)
 }
-
-/// A clock set by hand.
-#[derive(Debug)]
-pub struct ManualClock(AtomicU64);
 
 fn wall() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
