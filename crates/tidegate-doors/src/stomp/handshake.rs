@@ -1,5 +1,6 @@
 //! From an HTTP request to a WebSocket (RFC 6455, section 4).
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::header::{
     CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -42,20 +43,7 @@ fn accept_key(key: &[u8]) -> String {
     let mut hash = sha1_smol::Sha1::new();
     hash.update(key);
     hash.update(GUID);
-    base64(&hash.digest().bytes())
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let bits = chunk.iter().fold(0, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            let digit = (bits >> (18 - 6 * place)) & 63;
-            text.push(if place > chunk.len() { '=' } else { char::from(DIGITS[digit as usize]) });
-        }
-    }
-    text
+    BASE64_STANDARD.encode(hash.digest().bytes())
 }
 
 #[cfg(test)]
@@ -89,14 +77,6 @@ mod tests {
             let mut list = GOOD.to_vec();
             list.remove(at);
             assert!(accept(&headers(&list)).unwrap_err().contains(part));
-        }
-    }
-
-    #[test]
-    fn base64_of_every_length() {
-        for (bytes, text) in [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"foob", "Zm9vYg==")]
-        {
-            assert_eq!(base64(bytes), text);
         }
     }
 }

@@ -4,7 +4,6 @@
 //! What was read is written over only if nobody else has written: every change is one transaction that compares
 //! revisions. Leases only clean up; no count ever depends on one.
 
-mod base64;
 mod broom;
 mod counts;
 mod error;

@@ -1,7 +1,7 @@
 //! Transactions: all conditions hold and one list of operations is done, or the other list is. One round trip.
 
-use super::base64;
 use super::{Etcd, Json, LeaseId, StoreError};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ impl Etcd {
 fn pairs(said: &Json) -> Option<Vec<Pair>> {
     let found = said.get("response_range").and_then(|range| range.get("kvs")).map(Json::items).unwrap_or_default();
     let bytes = |pair: &Json, name: &str| match pair.get(name) {
-        Some(text) => base64::decode(text.text()?),
+        Some(text) => BASE64_STANDARD.decode(text.text()?).ok(),
         None => Some(Vec::new()),
     };
     let pair = |pair: &Json| {
@@ -195,7 +195,7 @@ impl Operation {
 
 fn push_bytes(name: &str, bytes: &[u8], text: &mut String) {
     let _ = write!(text, "\"{name}\":\"");
-    base64::encode(bytes, text);
+    BASE64_STANDARD.encode_string(bytes, text);
     text.push('"');
 }
 
