@@ -1,6 +1,6 @@
 //! What each error reply of etcd means: one table.
 
-use super::json::Json;
+use super::json::{Json, integer, text};
 use crate::remote::{Meaning, StoreError};
 
 /// What follows from an error reply.
@@ -41,12 +41,11 @@ const REFUSALS: [i64; 8] = [3, 5, 6, 7, 8, 9, 12, 16];
 
 /// What a reply other than "200 OK" means, or one in the midst of a stream.
 pub(crate) fn understood(address: &str, reply: &Json) -> (StoreError, Then) {
-    let error = reply.get("error").filter(|error| matches!(error, Json::Object(_))).unwrap_or(reply);
-    let text = [error.get("message"), error.get("error")].into_iter().flatten().find_map(Json::text);
-    let Some(text) = text else {
+    let error = reply.get("error").filter(|error| error.is_object()).unwrap_or(reply);
+    let Some(text) = ["message", "error"].iter().find_map(|name| text(error, name)) else {
         return (garbled(address, "an error without a text"), Then::Unsure);
     };
-    let code = [error.get("code"), error.get("grpc_code")].into_iter().flatten().find_map(Json::integer);
+    let code = ["code", "grpc_code"].iter().find_map(|name| integer(error, name));
     let row = REPLIES.iter().find(|(start, ..)| text.starts_with(start)).map(|(_, meaning, then)| (*meaning, *then));
     let (meaning, then) = row.unwrap_or_else(|| match code {
         Some(code) if REFUSALS.contains(&code) => (Meaning::Other, Then::Tell),
@@ -69,9 +68,10 @@ pub(crate) fn garbled(address: &str, why: &str) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn reply(text: &str, code: i64) -> Json {
-        Json::parse(&format!("{{\"error\":\"{text}\",\"message\":\"{text}\",\"code\":{code}}}")).unwrap()
+        json!({ "error": text, "message": text, "code": code })
     }
 
     #[test]
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn an_error_in_the_midst_of_a_stream() {
-        let text = "{\"error\":{\"grpc_code\":14,\"http_code\":503,\"message\":\"etcdserver: no leader\"}}";
-        assert_eq!(understood("a:1", &Json::parse(text).unwrap()).1, Then::Elsewhere);
+        let reply = json!({ "error": { "grpc_code": 14, "http_code": 503, "message": "etcdserver: no leader" } });
+        assert_eq!(understood("a:1", &reply).1, Then::Elsewhere);
     }
 
     /// The guide's table and this one cannot disagree.

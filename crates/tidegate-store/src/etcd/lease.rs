@@ -3,7 +3,9 @@
 //! A change of leader gives every lease its full time again, and a busy etcd revokes late: what a lease holds may
 //! live longer than it was meant to, never shorter. No count may depend on it.
 
+use super::json::integer;
 use super::{Etcd, Json, Meaning, StoreError};
+use serde_json::json;
 use std::time::Duration;
 
 /// A lease's number, never 0.
@@ -21,8 +23,8 @@ impl Etcd {
     /// knows and that runs out.
     pub async fn grant_lease(&self, ttl: Duration, within: Duration) -> Result<LeaseId, StoreError> {
         let seconds = ttl.as_millis().div_ceil(1000).clamp(1, SECONDS_MAX.into());
-        let reply = self.call("/v3/lease/grant", format!("{{\"TTL\":\"{seconds}\"}}"), within).await?;
-        match reply.get("ID").and_then(Json::integer) {
+        let reply = self.call("/v3/lease/grant", json!({ "TTL": seconds.to_string() }).to_string(), within).await?;
+        match integer(&reply, "ID") {
             Some(id) if id != 0 => Ok(LeaseId(id)),
             _ => Err(self.garbled("a lease without a number")),
         }
@@ -33,10 +35,10 @@ impl Etcd {
     /// # Errors
     /// When etcd cannot be reached, does not answer, or refuses.
     pub async fn keep_alive(&self, lease: LeaseId, within: Duration) -> Result<Duration, StoreError> {
-        let reply = self.call("/v3/lease/keepalive", format!("{{\"ID\":\"{}\"}}", lease.0), within).await;
+        let reply = self.call("/v3/lease/keepalive", lease.to_json(), within).await;
         let Some(reply) = unless_gone(reply)? else { return Ok(Duration::ZERO) };
         let result = reply.get("result").ok_or_else(|| self.garbled("a lease's renewal without its result"))?;
-        let seconds = result.get("TTL").and_then(Json::integer).unwrap_or(0);
+        let seconds = integer(result, "TTL").unwrap_or(0);
         Ok(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
     }
 
@@ -45,8 +47,14 @@ impl Etcd {
     /// # Errors
     /// When etcd cannot be reached, does not answer, or refuses.
     pub async fn revoke(&self, lease: LeaseId, within: Duration) -> Result<(), StoreError> {
-        let reply = self.call("/v3/lease/revoke", format!("{{\"ID\":\"{}\"}}", lease.0), within).await;
+        let reply = self.call("/v3/lease/revoke", lease.to_json(), within).await;
         unless_gone(reply).map(|_| ())
+    }
+}
+
+impl LeaseId {
+    fn to_json(self) -> String {
+        json!({ "ID": self.0.to_string() }).to_string()
     }
 }
 

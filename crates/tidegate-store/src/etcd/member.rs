@@ -5,7 +5,7 @@
 //! reached the member ([`StoreError::Ambiguous`]) or cannot have ([`StoreError::Unreachable`]).
 
 use super::error::{Then, garbled, understood};
-use super::json::Json;
+use super::json::{Json, first_value};
 use super::locked;
 use crate::remote::{Breaker, StoreError, Tls, reach, unreachable};
 use bytes::Bytes;
@@ -130,9 +130,8 @@ impl Member {
     }
 
     fn parsed(&self, bytes: &[u8], status: StatusCode) -> Answer {
-        let text = std::str::from_utf8(bytes).map_err(|_| "no text");
-        let json = text.and_then(Json::parse);
-        json.map_err(|why| (garbled(&self.address, &format!("{why} (HTTP status {})", status.as_u16())), Then::Unsure))
+        first_value(bytes)
+            .map_err(|why| (garbled(&self.address, &format!("{why} (HTTP status {})", status.as_u16())), Then::Unsure))
     }
 
     /// Sends on a connection that is kept, or on a new one. One that was closed meanwhile has sent nothing.

@@ -4,11 +4,12 @@
 //! own, which callers wait for until their deadlines and which goes on without them. Invariants: one login at a
 //! time; after a refusal none for a while; the password is in no text.
 
-use super::json::{self, Json};
+use super::json;
 use super::members::Members;
 use super::url::Url;
 use crate::remote::{Meaning, StoreError, unreachable};
 use bytes::Bytes;
+use serde_json::json;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,12 +41,8 @@ const LOGIN_PAUSE: Duration = Duration::from_secs(1);
 impl Session {
     pub(crate) fn of(url: &Url) -> Session {
         let login = url.user.as_ref().map(|user| {
-            let mut text = "{\"name\":".to_owned();
-            json::push_text(user, &mut text);
-            text.push_str(",\"password\":");
-            json::push_text(url.password.as_deref().unwrap_or_default(), &mut text);
-            text.push('}');
-            Bytes::from(text)
+            let password = url.password.as_deref().unwrap_or_default();
+            Bytes::from(json!({ "name": user, "password": password }).to_string())
         });
         Session { login, state: watch::Sender::new(State::Out) }
     }
@@ -121,7 +118,7 @@ async fn log_in(members: &Members, login: &Bytes) -> State {
     let by = Instant::now() + LOGIN_TIME_MAX;
     let refused = |error| State::Refused(error, Instant::now());
     match members.ask("/v3/auth/authenticate", login, None, by).await {
-        Ok(reply) => match reply.get("token").and_then(Json::text) {
+        Ok(reply) => match json::text(&reply, "token") {
             Some(token) => State::In(token.into()),
             None => refused(super::error::garbled(&members.addresses(), "a login without a token")),
         },

@@ -1,8 +1,9 @@
 //! Transactions: all conditions hold and one list of operations is done, or the other list is. One round trip.
 
+use super::json::{integer, items};
 use super::{Etcd, Json, LeaseId, StoreError};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use std::fmt::Write as _;
+use serde_json::json;
 use std::time::Duration;
 
 /// If all of `when` hold then `then` is done, else `otherwise`; at once and as a whole.
@@ -96,117 +97,91 @@ impl Etcd {
     /// When etcd cannot be reached, does not answer, or refuses. [`StoreError::is_ambiguous`]: it may have been
     /// done all the same; a transaction is never sent again when it may have been.
     pub async fn transact(&self, txn: &Txn, within: Duration) -> Result<Outcome, StoreError> {
-        let reply = self.call("/v3/kv/txn", txn.to_json(), within).await?;
+        let reply = self.call("/v3/kv/txn", txn.to_json().to_string(), within).await?;
         let held = reply.get("succeeded") == Some(&Json::Bool(true));
         let asked = if held { &txn.then } else { &txn.otherwise };
-        let revision = reply.get("header").and_then(|header| header.get("revision")).and_then(Json::integer);
+        let revision = reply.get("header").and_then(|header| integer(header, "revision"));
         let revision = revision.ok_or_else(|| self.garbled("a reply without a revision"))?;
-        let said = reply.get("responses").map(Json::items).unwrap_or_default();
-        if said.len() != asked.len() {
+        let responses = items(&reply, "responses");
+        if responses.len() != asked.len() {
             return Err(self.garbled("a reply with more or fewer answers than questions"));
         }
-        let found = said.iter().map(pairs).collect::<Option<_>>();
+        let found = responses.iter().map(pairs).collect::<Option<_>>();
         Ok(Outcome { held, revision, found: found.ok_or_else(|| self.garbled("a reply with a broken key"))? })
     }
 }
 
-/// What a range found; nothing if the operation was another one.
-fn pairs(said: &Json) -> Option<Vec<Pair>> {
-    let found = said.get("response_range").and_then(|range| range.get("kvs")).map(Json::items).unwrap_or_default();
-    let bytes = |pair: &Json, name: &str| match pair.get(name) {
-        Some(text) => BASE64_STANDARD.decode(text.text()?).ok(),
-        None => Some(Vec::new()),
-    };
+/// What a range found; nothing if the operation was another one. `None`: it is broken.
+fn pairs(response: &Json) -> Option<Vec<Pair>> {
+    let Some(range) = response.get("response_range") else { return Some(Vec::new()) };
     let pair = |pair: &Json| {
-        let revision = pair.get("mod_revision")?.integer()?;
+        let revision = integer(pair, "mod_revision")?;
         Some(Pair { key: bytes(pair, "key")?, value: bytes(pair, "value")?, revision })
     };
-    found.iter().map(pair).collect()
+    items(range, "kvs").iter().map(pair).collect()
 }
 
-impl Txn {
-    fn to_json(&self) -> String {
-        let mut text = "{\"compare\":[".to_owned();
-        separated(&mut text, &self.when, Condition::push);
-        text.push_str("],\"success\":[");
-        separated(&mut text, &self.then, Operation::push);
-        text.push_str("],\"failure\":[");
-        separated(&mut text, &self.otherwise, Operation::push);
-        text.push_str("]}");
-        text
+/// A member's bytes; the gateway leaves empty ones out. `None`: they are broken.
+fn bytes(pair: &Json, name: &str) -> Option<Vec<u8>> {
+    match pair.get(name) {
+        Some(encoded) => BASE64_STANDARD.decode(encoded.as_str()?).ok(),
+        None => Some(Vec::new()),
     }
 }
 
-fn separated<T>(text: &mut String, items: &[T], push: impl Fn(&T, &mut String)) {
-    for (index, item) in items.iter().enumerate() {
-        if index > 0 {
-            text.push(',');
-        }
-        push(item, text);
+impl Txn {
+    fn to_json(&self) -> Json {
+        let operations = |list: &[Operation]| list.iter().map(Operation::to_json).collect::<Json>();
+        json!({
+            "compare": self.when.iter().map(Condition::to_json).collect::<Json>(),
+            "success": operations(&self.then),
+            "failure": operations(&self.otherwise),
+        })
     }
 }
 
 impl Condition {
-    fn push(&self, text: &mut String) {
-        let (result, bound) = match self {
-            Condition::Revision { key, is } => {
-                text.push('{');
-                push_bytes("key", key, text);
-                ("EQUAL", *is)
-            }
-            Condition::UnchangedSince { prefix, revision } => {
-                text.push('{');
-                push_prefix(prefix, text);
-                ("LESS", revision.saturating_add(1))
-            }
-        };
-        let _ = write!(text, ",\"target\":\"MOD\",\"result\":\"{result}\",\"mod_revision\":\"{bound}\"}}");
+    fn to_json(&self) -> Json {
+        match self {
+            Condition::Revision { key, is } => json!({
+                "key": base64(key),
+                "target": "MOD", "result": "EQUAL", "mod_revision": is.to_string(),
+            }),
+            Condition::UnchangedSince { prefix, revision } => json!({
+                "key": base64(first(prefix)), "range_end": base64(&after(prefix)),
+                "target": "MOD", "result": "LESS", "mod_revision": revision.saturating_add(1).to_string(),
+            }),
+        }
     }
 }
 
 impl Operation {
-    fn push(&self, text: &mut String) {
+    fn to_json(&self) -> Json {
         match self {
             Operation::Put { key, value, lease } => {
-                text.push_str("{\"request_put\":{");
-                push_bytes("key", key, text);
-                text.push(',');
-                push_bytes("value", value, text);
-                if let Some(LeaseId(id)) = lease {
-                    let _ = write!(text, ",\"lease\":\"{id}\"");
-                }
+                // Lease 0 is etcd's word for none.
+                let LeaseId(id) = lease.unwrap_or(LeaseId(0));
+                json!({ "request_put": { "key": base64(key), "value": base64(value), "lease": id.to_string() } })
             }
-            Operation::Delete { key } => {
-                text.push_str("{\"request_delete_range\":{");
-                push_bytes("key", key, text);
-            }
-            Operation::Get { key } => {
-                text.push_str("{\"request_range\":{");
-                push_bytes("key", key, text);
-            }
+            Operation::Delete { key } => json!({ "request_delete_range": { "key": base64(key) } }),
+            Operation::Get { key } => json!({ "request_range": { "key": base64(key) } }),
             Operation::GetPrefix { prefix } => {
-                text.push_str("{\"request_range\":{");
-                push_prefix(prefix, text);
+                json!({ "request_range": { "key": base64(first(prefix)), "range_end": base64(&after(prefix)) } })
             }
         }
-        text.push_str("}}");
     }
 }
 
-fn push_bytes(name: &str, bytes: &[u8], text: &mut String) {
-    let _ = write!(text, "\"{name}\":\"");
-    BASE64_STANDARD.encode_string(bytes, text);
-    text.push('"');
+fn base64(bytes: &[u8]) -> String {
+    BASE64_STANDARD.encode(bytes)
 }
 
-/// All keys that begin so, as etcd has it: from the prefix to the first key after all of them.
-fn push_prefix(prefix: &[u8], text: &mut String) {
-    // etcd's words for the first and the last of all keys are both a zero byte.
-    push_bytes("key", if prefix.is_empty() { &[0] } else { prefix }, text);
-    text.push(',');
-    push_bytes("range_end", &after(prefix), text);
+/// The first key that begins so. etcd's words for the first and the last of all keys are both a zero byte.
+fn first(prefix: &[u8]) -> &[u8] {
+    if prefix.is_empty() { &[0] } else { prefix }
 }
 
+/// The first key after all that begin so.
 fn after(prefix: &[u8]) -> Vec<u8> {
     let kept = prefix.iter().rposition(|byte| *byte != 0xff).map_or(0, |last| last + 1);
     let mut end = prefix[..kept].to_vec();
@@ -238,11 +213,33 @@ mod tests {
             then: vec![Operation::Put { key: b"a".to_vec(), value: b"1".to_vec(), lease: Some(LeaseId(9)) }],
             otherwise: vec![Operation::GetPrefix { prefix: Vec::new() }, Operation::Delete { key: b"a".to_vec() }],
         };
-        let expected = "{\"compare\":[{\"key\":\"YQ==\",\"target\":\"MOD\",\"result\":\"EQUAL\",\"mod_revision\":\"0\"},\
-             {\"key\":\"Yg==\",\"range_end\":\"Yw==\",\"target\":\"MOD\",\"result\":\"LESS\",\"mod_revision\":\"8\"}],\
-             \"success\":[{\"request_put\":{\"key\":\"YQ==\",\"value\":\"MQ==\",\"lease\":\"9\"}}],\
-             \"failure\":[{\"request_range\":{\"key\":\"AA==\",\"range_end\":\"AA==\"}},\
-             {\"request_delete_range\":{\"key\":\"YQ==\"}}]}";
+        let expected = json!({
+            "compare": [
+                { "key": "YQ==", "target": "MOD", "result": "EQUAL", "mod_revision": "0" },
+                { "key": "Yg==", "range_end": "Yw==", "target": "MOD", "result": "LESS", "mod_revision": "8" },
+            ],
+            "success": [{ "request_put": { "key": "YQ==", "value": "MQ==", "lease": "9" } }],
+            "failure": [
+                { "request_range": { "key": "AA==", "range_end": "AA==" } },
+                { "request_delete_range": { "key": "YQ==" } },
+            ],
+        });
         assert_eq!(txn.to_json(), expected);
+    }
+
+    #[test]
+    fn s1_broken_pairs_are_told_from_none() {
+        let check = |kvs: Json, expected: Option<usize>| {
+            let found = pairs(&json!({ "response_range": { "kvs": kvs } }));
+            assert_eq!(found.map(|pairs| pairs.len()), expected, "{kvs}");
+        };
+        check(json!([]), Some(0));
+        check(json!([{ "key": "YQ==", "mod_revision": "3" }]), Some(1));
+        for broken in ["Zg", "Zg=", "Z===", "====", "Zg==Zg==", "Zm9*", "Zm 9", "Zh==", "Zm9="] {
+            check(json!([{ "key": broken, "mod_revision": "3" }]), None);
+        }
+        check(json!([{ "key": 7, "mod_revision": "3" }]), None);
+        check(json!([{ "key": "YQ==" }]), None);
+        assert_eq!(pairs(&json!({ "response_put": {} })), Some(Vec::new()));
     }
 }
