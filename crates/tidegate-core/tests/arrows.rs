@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const ARROWS: [(&str, &[&str]); 8] = [
     ("tidegate-core", &[]),
     ("tidegate-wire", &["tidegate-core"]),
-    ("tidegate-store", &["tidegate-core"]),
+    ("tidegate-store", &["tidegate-wire", "tidegate-core"]),
     ("tidegate", &["tidegate-store", "tidegate-core"]),
     ("tidegate-events", &["tidegate-store", "tidegate-core"]),
     ("tidegate-doors", &["tidegate", "tidegate-events", "tidegate-wire", "tidegate-core"]),

@@ -8,6 +8,7 @@ use crate::target::Target;
 use foldhash::quality::{FoldHasher, RandomState};
 use http::header::{HOST, HeaderName};
 use http::request::Parts;
+use percent_encoding::percent_decode_str;
 use ring::digest::{Context, SHA256};
 use std::borrow::Cow;
 use std::fmt;
@@ -194,14 +195,7 @@ trait Pieces {
             // It came in its normal form, without escapes.
             return self.write(target.path.as_bytes());
         };
-        let mut decoded = Vec::with_capacity(path.len());
-        let mut rest = path.as_bytes();
-        while let [byte, tail @ ..] = rest {
-            let escape = if *byte == b'%' { tail.get(..2).and_then(crate::target::hex) } else { None };
-            decoded.push(escape.unwrap_or(*byte));
-            rest = if escape.is_some() { &tail[2..] } else { tail };
-        }
-        self.write(&decoded);
+        self.write(&Cow::from(percent_decode_str(path)));
     }
 }
 

@@ -8,6 +8,7 @@
 
 use http::uri::Authority;
 use http::{Method, Uri};
+use percent_encoding::percent_encode_byte;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -188,14 +189,13 @@ fn push_segment(out: &mut Vec<u8>, segment: &[u8]) -> Result<(), TargetError> {
     Ok(())
 }
 
-pub(crate) fn hex(digits: &[u8]) -> Option<u8> {
+fn hex(digits: &[u8]) -> Option<u8> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some(digit(&digits[0])? << 4 | digit(&digits[1])?)
 }
 
 fn push_escape(out: &mut Vec<u8>, byte: u8) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    out.extend([b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    out.extend_from_slice(percent_encode_byte(byte).as_bytes());
 }
 
 #[cfg(test)]

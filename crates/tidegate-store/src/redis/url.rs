@@ -4,6 +4,7 @@
 
 use crate::remote::{ADDRESSES_MAX, Tls, TlsFiles, UrlError, address};
 use std::fmt;
+use tidegate_wire::percent;
 
 /// Where a Redis is, and who we are there.
 #[derive(Clone, PartialEq, Eq)]
@@ -163,22 +164,10 @@ fn credentials(who: Option<&str>) -> Result<(Option<String>, Option<String>), Ur
 }
 
 fn decoded(text: &str) -> Result<String, UrlError> {
-    let fail =
-        || UrlError("user or password is not percent-encoded UTF-8; write % as %25, @ as %40, / as %2F".to_owned());
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        if byte != b'%' {
-            bytes.push(byte);
-            rest = after;
-            continue;
-        }
-        let (digits, after) = after.split_at_checked(2).ok_or_else(fail)?;
-        let digits = std::str::from_utf8(digits).map_err(|_| fail())?;
-        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| fail())?);
-        rest = after;
-    }
-    String::from_utf8(bytes).map_err(|_| fail())
+    let decoded = percent::decode(text).and_then(|bytes| String::from_utf8(bytes.into_owned()).ok());
+    decoded.ok_or_else(|| {
+        UrlError("user or password is not percent-encoded UTF-8; write % as %25, @ as %40, / as %2F".to_owned())
+    })
 }
 
 impl fmt::Display for Url {
@@ -247,6 +236,8 @@ mod tests {
             ("redis://x:99999", "is not host:port"),
             ("redis://x/first", "\"first\" is not a number"),
             ("redis://:%zz@x", "percent-encoded"),
+            ("redis://:%+1@x", "percent-encoded"),
+            ("redis://:%ff@x", "percent-encoded"),
             ("redis://x,y", "\"x,y\" is not host:port"),
             ("redis://x?sentinel_password=hush", "\"sentinel_password\" is not known"),
             ("redis-sentinel://x", "\"\" is not the name of a master"),
