@@ -10,7 +10,7 @@ const ARROWS: [(&str, &[&str]); 8] = [
     ("tidegate-wire", &["tidegate-core"]),
     ("tidegate-store", &["tidegate-wire", "tidegate-core"]),
     ("tidegate", &["tidegate-store", "tidegate-core"]),
-    ("tidegate-events", &["tidegate-store", "tidegate-core"]),
+    ("tidegate-events", &["tidegate-store", "tidegate-wire", "tidegate-core"]),
     ("tidegate-doors", &["tidegate", "tidegate-events", "tidegate-wire", "tidegate-core"]),
     ("tidegate-proxy", &["tidegate", "tidegate-core"]),
     (

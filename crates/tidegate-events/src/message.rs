@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use tidegate_core::timeline::{Incubating, Step, Timeline};
+use tidegate_wire::json::push_string;
 
 /// The message of a step; `None`: the step is nobody's business.
 #[must_use]
@@ -38,25 +39,6 @@ pub fn key_frame(timeline: &Timeline) -> String {
     }
     text.push_str("],\"messageType\":\"KEY_FRAME\"}");
     text
-}
-
-/// A text as JSON.
-pub fn push_string(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c < ' ' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! No I/O, no clock, no decision: what a request says and how an answer is written, nothing else.
 //! Every parser has numeric limits.
 
+pub mod json;
 pub mod percent;
 pub mod stomp;
 pub mod udp;

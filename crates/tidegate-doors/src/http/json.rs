@@ -1,4 +1,4 @@
-//! JSON: flat objects in, text out.
+//! JSON: flat objects in.
 //!
 //! Requests are small objects of scalars, and one of them has an object of scalars inside. They are
 //! read without recursion into values that borrow from the body; what a value must be is the
@@ -9,6 +9,8 @@ use super::problem::Problem;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
+
+pub(crate) use tidegate_wire::json::push_string;
 
 /// A member's value.
 pub(crate) enum Value<'a> {
@@ -261,24 +263,4 @@ pub(crate) fn shorten(text: &str) -> String {
     }
     let end = (0..=SHOWN_VALUE_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     format!("{}… ({} bytes)", &text[..end], text.len())
-}
-
-/// Writes a quoted string.
-pub(crate) fn push_string(text: &mut String, value: &str) {
-    text.push('"');
-    let mut rest = value;
-    while let Some(at) = rest.bytes().position(|byte| byte < 0x20 || matches!(byte, b'"' | b'\\')) {
-        text.push_str(&rest[..at]);
-        match rest.as_bytes()[at] {
-            byte @ (b'"' | b'\\') => {
-                text.push('\\');
-                text.push(char::from(byte));
-            }
-            b'\n' => text.push_str("\\n"),
-            byte => text.push_str(&format!("\\u{byte:04x}")),
-        }
-        rest = &rest[at + 1..];
-    }
-    text.push_str(rest);
-    text.push('"');
 }
