@@ -5,6 +5,7 @@
 
 pub mod json;
 pub mod percent;
+pub mod resp;
 pub mod stomp;
 pub mod udp;
 pub mod websocket;

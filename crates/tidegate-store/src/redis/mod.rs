@@ -1,5 +1,16 @@
 //! The Redis store: states live in Redis, and scripts decide there, with the core's arithmetic.
 //!
+//! The client is ours, because what a rate limiter needs of one lies below what the clients that we know offer:
+//! - Every call has a deadline of its own, and its error says whether the command may have been executed. A reply
+//!   that is late is passed over and the connection goes on: nothing is asked twice (A7).
+//! - A silent server costs no caller more than its deadline, and most callers nothing: a breaker that knows how long
+//!   callers were willing to wait stops asking, probes, and resumes within a second (F1, F2).
+//! - Every error reply has one meaning, in one table, with what follows and the remedy (F3).
+//! - Redis, Valkey, Sentinel, Cluster and twemproxy are one `Route`, and scripts know which of them they run on.
+//!
+//! Its protocol is small: `tidegate_wire::resp` is 200 lines and is fuzzed. What is *not* here is what we do not need:
+//! RESP 3, pub/sub, transactions, typed commands.
+//!
 //! One call a decision. The server's clock, read inside the script, is the authority. Every key has
 //! an expiry, but for the flags of disabled limiters. `lua/` holds one file for each algorithm of the core;
 //! `tests/redis_model.rs` compares the two number for number.
@@ -15,7 +26,6 @@ mod link;
 mod names;
 mod operate;
 mod register;
-mod resp;
 mod route;
 mod script;
 mod sentinel;
@@ -31,6 +41,7 @@ pub use tally::Bought;
 pub use url::{Kind, Url};
 
 use route::Route;
+use tidegate_wire::resp;
 
 /// A Redis that is kept connected until this is dropped. Needs a running tokio runtime.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
-//! The Redis protocol from a client's side: commands to bytes, bytes to replies.
+//! The Redis protocol (RESP 2) from a client's side: commands to bytes, bytes to replies.
 //!
-//! No I/O. Invariant: whatever a server sends is a reply, "not all here yet", or an error; never a
-//! panic, and never more memory than the bounds below.
+//! No I/O. Invariant: whatever a server sends is a reply, "not all here yet", or an error, and never a panic. Each
+//! text, line, list and nesting has a bound below; memory grows with the bytes that came, never with a length
+//! that a server only claims.
 
 use std::fmt;
 
@@ -21,20 +22,20 @@ pub enum Reply {
 }
 
 /// Longest text of a reply. A page of key names is far below.
-const TEXT_LEN_MAX: usize = 64 << 20;
+pub const TEXT_LEN_MAX: usize = 64 << 20;
 /// Most items of a list.
-const ITEMS_MAX: usize = 1 << 20;
+pub const ITEMS_MAX: usize = 1 << 20;
 /// Lists within lists: a script's reply has three levels.
-const DEPTH_MAX: usize = 8;
-/// Longest line of a number, a length or an error.
-const LINE_LEN_MAX: usize = 64 << 10;
+pub const DEPTH_MAX: usize = 8;
+/// Longest line of a number, a length, a status or an error.
+pub const LINE_LEN_MAX: usize = 64 << 10;
 
 /// Room for replies that is kept while there are none.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// Why bytes are not a reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Garbled(pub(crate) &'static str);
+pub struct Garbled(&'static str);
 
 impl fmt::Display for Garbled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,9 +43,11 @@ impl fmt::Display for Garbled {
     }
 }
 
+impl std::error::Error for Garbled {}
+
 /// Replies out of bytes as they come. Whatever is whole is read once, in however many pieces the rest comes.
 #[derive(Debug, Default)]
-pub(crate) struct Replies {
+pub struct Replies {
     bytes: Vec<u8>,
     /// How many of them are read.
     used: usize,
@@ -68,7 +71,7 @@ enum Part {
 
 impl Replies {
     /// Where more bytes are to be appended.
-    pub(crate) fn room(&mut self) -> &mut Vec<u8> {
+    pub fn room(&mut self) -> &mut Vec<u8> {
         self.bytes.drain(..self.used);
         self.used = 0;
         if self.bytes.is_empty() {
@@ -78,7 +81,10 @@ impl Replies {
     }
 
     /// The next reply; `None`: it is not all here yet.
-    pub(crate) fn take(&mut self) -> Result<Option<Reply>, Garbled> {
+    ///
+    /// # Errors
+    /// When the bytes are not the protocol, or more than its bounds allow. Nothing that follows can be read then.
+    pub fn take(&mut self) -> Result<Option<Reply>, Garbled> {
         while let Some(part) = self.part()? {
             let whole = match part {
                 Part::Whole(reply) => self.enter(reply),
@@ -97,7 +103,8 @@ impl Replies {
     }
 
     /// True when there is nothing but whole replies, all of them taken.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.used == self.bytes.len() && self.open.is_empty()
     }
 
@@ -169,18 +176,19 @@ fn number(digits: &[u8]) -> Result<i64, Garbled> {
 }
 
 /// Appends commands to bytes that are to be sent.
-pub(crate) struct Writer<'a>(pub(crate) &'a mut Vec<u8>);
+#[derive(Debug)]
+pub struct Writer<'a>(pub &'a mut Vec<u8>);
 
 impl Writer<'_> {
     /// Starts a command of so many parts; exactly as many must follow.
-    pub(crate) fn start(&mut self, parts: usize) {
+    pub fn start(&mut self, parts: usize) {
         self.0.push(b'*');
         self.digits(parts as u64);
         self.0.extend_from_slice(b"\r\n");
     }
 
     /// One part.
-    pub(crate) fn part(&mut self, bytes: &[u8]) {
+    pub fn part(&mut self, bytes: &[u8]) {
         self.0.push(b'$');
         self.digits(bytes.len() as u64);
         self.0.extend_from_slice(b"\r\n");
@@ -189,7 +197,7 @@ impl Writer<'_> {
     }
 
     /// One part that is a number.
-    pub(crate) fn number(&mut self, number: u64) {
+    pub fn number(&mut self, number: u64) {
         let mut digits = [0; 20];
         let text = decimal(number, &mut digits);
         self.part(text);
@@ -215,7 +223,8 @@ fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
 }
 
 /// A whole command.
-pub(crate) fn command(parts: &[&[u8]]) -> Vec<u8> {
+#[must_use]
+pub fn command(parts: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer(&mut bytes);
     writer.start(parts.len());
@@ -290,24 +299,6 @@ mod tests {
         assert!(parse(&vec![b'+'; LINE_LEN_MAX]).is_err());
         // A length alone costs nothing.
         assert_eq!(parse(b"*1000000\r\n"), Ok(None));
-    }
-
-    #[test]
-    fn s1_mangled_replies_never_panic() {
-        let seed = b"*3\r\n:12\r\n$3\r\nabc\r\n*2\r\n+OK\r\n-ERR x\r\n";
-        let mut state = 1_u64;
-        let mut random = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            state >> 33
-        };
-        for _ in 0..100_000 {
-            let mut bytes = seed.to_vec();
-            for _ in 0..=random() % 4 {
-                let at = usize::try_from(random()).unwrap() % bytes.len();
-                bytes[at] = b"*$:+-\r\n0919ab"[usize::try_from(random()).unwrap() % 13];
-            }
-            let _ = parse(&bytes);
-        }
     }
 
     #[test]
