@@ -7,6 +7,7 @@ use server::{Folder, Server, stderr, stdout, tidegate};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
+use tidegate_testkit::http;
 
 /// Each command gives this exit code, and says this on stdout, or on stderr when it fails.
 #[track_caller]
@@ -203,6 +204,3 @@ fn help_names_every_command() {
     }
     assert_eq!(tidegate(&["dance"]).status.code(), Some(2));
 }
-
-#[path = "server/http.rs"]
-mod http;

@@ -1,22 +1,21 @@
 //! kill -9 at random moments under load: what was acknowledged has one end, and the clock never lies.
 //!
-//! `TIDEGATE_KILLS=100 SEED=1` for a long run.
+//! `TIDEGATE_KILLS=100 TIDEGATE_SEED=1` for a long run.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod redis;
 mod server;
 
 use serde_json::Value;
 use server::{Folder, Server, eventually};
 use std::collections::{BTreeMap, HashMap};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidegate_testkit::{Random, http, number, servers};
 
 const DURATION_MS: u64 = 300;
 const SUBMITTERS: u64 = 4;
@@ -41,14 +40,13 @@ fn e1_e2_e4_e5_c1_c2_kill_9_under_load() {
 
 #[test]
 fn e1_e2_e4_e5_c1_c2_kill_9_of_three_servers_on_one_redis() {
-    let redis = redis::Server::redis(&[]);
+    let redis = servers::Server::redis(&[]);
     run(3, &format!("kind = \"redis\"\nurl = \"{}\"", redis.url()));
 }
 
 /// Some servers on one store, one of them killed again and again.
 fn run(count: usize, store: &str) {
-    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (kills, seed) = (number("TIDEGATE_KILLS", 8), number("SEED", 1));
+    let (kills, seed) = (number("TIDEGATE_KILLS", 8), number("TIDEGATE_SEED", 1));
     let folder = Folder::new();
     let start = |i: usize, address: &str| Server::start(&folder, Some(&config(&folder, i, address, store)));
     let mut servers: Vec<Option<Server>> = (0..count).map(|i| Some(start(i, "127.0.0.1:0"))).collect();
@@ -75,7 +73,7 @@ fn run(count: usize, store: &str) {
     let mut random = Random(seed);
     for _ in 0..kills {
         thread::sleep(Duration::from_millis(20 + random.below(400)));
-        let which = usize::try_from(random.below(count as u64)).unwrap();
+        let which = random.index(count);
         servers[which].take().unwrap().kill();
         servers[which] = Some(start(which, &addresses[which]));
         newcomer(&addresses[which], &known);
@@ -122,32 +120,15 @@ fn submit(address: &str, known: &Mutex<Known>, stop: &AtomicBool, texts: &Atomic
             _ => format!("event {}", texts.fetch_add(1, Relaxed) + 1),
         };
         let sent_ms = now_ms();
-        match ask(stream, &text) {
-            Some((201, body)) => {
+        match http::exchange(stream, "POST /v1/streams/orders/events", &text) {
+            (201, body) => {
                 let clock = serde_json::from_str::<Value>(&body).unwrap()["clock"].as_u64().unwrap();
                 known.lock().unwrap().submitted.push((text, clock));
             }
-            Some((409, _)) => known.lock().unwrap().rejected.push((text, sent_ms, now_ms())),
-            Some((status, body)) => assert_eq!(status, 503, "{body}"),
+            (409, _) => known.lock().unwrap().rejected.push((text, sent_ms, now_ms())),
             // Killed in between: nobody knows what became of it.
-            None => connection = None,
-        }
-    }
-}
-
-fn ask(stream: &mut TcpStream, text: &str) -> Option<(u16, String)> {
-    let request =
-        format!("POST /v1/streams/orders/events HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{text}", text.len());
-    stream.write_all(request.as_bytes()).ok()?;
-    let (mut bytes, mut chunk) = (Vec::new(), [0; 4_096]);
-    loop {
-        let read = stream.read(&mut chunk).ok().filter(|read| *read > 0)?;
-        bytes.extend_from_slice(&chunk[..read]);
-        let text = String::from_utf8_lossy(&bytes);
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-        if body.len() == length.parse::<usize>().unwrap() {
-            return Some((head[9..12].parse().unwrap(), body.to_owned()));
+            (0, _) => connection = None,
+            (status, body) => assert_eq!(status, 503, "{body}"),
         }
     }
 }
@@ -271,14 +252,4 @@ fn check(known: &Known, reached: u64) {
     }
     let published = ends.values().filter(|published| **published).count();
     assert!(published > 0 && published < ends.len(), "{published} of {} published: too little happened", ends.len());
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let mixed = (self.0 ^ (self.0 >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed ^ (mixed >> 29)) % n
-    }
 }

@@ -3,7 +3,7 @@
 
 mod server;
 
-use server::{Folder, PATIENCE, Server};
+use server::{Folder, Server, WAIT_TIME_MAX};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -59,7 +59,7 @@ impl Nginx {
             .expect("nginx is installed by scripts/test");
         let started = Instant::now();
         while UnixStream::connect(&socket).is_err() {
-            assert!(started.elapsed() < PATIENCE, "nginx did not start");
+            assert!(started.elapsed() < WAIT_TIME_MAX, "nginx did not start");
             std::thread::yield_now();
         }
         Nginx { child, socket }

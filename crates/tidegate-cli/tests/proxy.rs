@@ -3,7 +3,7 @@
 
 mod server;
 
-use server::{Folder, PATIENCE, TIDEGATE, eventually, stderr, tidegate};
+use server::{Folder, TIDEGATE, WAIT_TIME_MAX, eventually, stderr, tidegate};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tidegate_testkit::{http, number};
 
 /// A running proxy; ended with the test.
 struct Proxy {
@@ -115,12 +116,7 @@ fn now() -> Duration {
 }
 
 fn get(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    let _ = stream.read_to_string(&mut answer);
-    answer
+    http::get(address, path, "").unwrap()
 }
 
 #[test]
@@ -215,7 +211,7 @@ fn p3_one_at_a_time_a_long_line_comes_to_the_upstream_as_it_stood() {
 
 /// Has a line stand for a window and leave in the next; the numbers of those in line, as the upstream saw them.
 fn release_a_line(in_flight: usize) -> Vec<usize> {
-    let waiters: usize = std::env::var("WAITERS").map_or(WAITERS, |text| text.parse().unwrap());
+    let waiters: usize = number("TIDEGATE_WAITERS", WAITERS);
     let period = Duration::from_secs(if waiters > 5_000 { 60 } else { 10 });
     let (folder, (url, seen)) = (Folder::new(), origin());
     let text = format!(
@@ -230,7 +226,7 @@ fn release_a_line(in_flight: usize) -> Vec<usize> {
     let wait_for = |name: &str, count: usize| {
         let (start, wanted) = (Instant::now(), format!("\"{name}\":{count},"));
         while !get(admin, "/debug/vars").contains(&wanted) {
-            assert!(start.elapsed() < 4 * PATIENCE, "{name} never was {count}: {}", get(admin, "/debug/vars"));
+            assert!(start.elapsed() < 4 * WAIT_TIME_MAX, "{name} never was {count}: {}", get(admin, "/debug/vars"));
         }
     };
     let due = next_window(period) + period;

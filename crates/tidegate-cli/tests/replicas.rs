@@ -1,11 +1,9 @@
 //! Real proxies that share one limit, with an upstream that counts.
 //!
-//! `CHURN_SECONDS=120 SEED=7 cargo nextest run -p tidegate-cli --test replicas a8_` goes on for longer.
+//! `TIDEGATE_CHURN_SECONDS=120 TIDEGATE_SEED=7 cargo nextest run -p tidegate-cli --test replicas a8_` goes on for longer.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 mod server;
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
 
 use server::{Folder, TIDEGATE};
 use std::collections::BTreeMap;
@@ -16,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidegate_testkit::{Random, number, servers};
 
 const PERIOD: Duration = Duration::from_secs(2);
 /// A start within this time after a boundary may belong to either window (P4).
@@ -25,24 +24,23 @@ const REPLICAS: usize = 3;
 /// Kills, pauses, joins and leaves every second, and the register is cut off now and then.
 #[test]
 fn a8_p4_replicas_that_come_go_and_pause_never_start_more_than_the_limit() {
-    churn(&OneStore::Redis(servers::Server::redis(&[])), number("CHURN_SECONDS", 8));
+    churn(&OneStore::Redis(servers::Server::redis(&[])), number("TIDEGATE_CHURN_SECONDS", 8));
 }
 
 /// The same with the register in an etcd of three; what is paused is the one that leads.
 #[test]
 fn a8_p4_replicas_whose_register_is_in_etcd_never_start_more_than_the_limit() {
-    churn(&OneStore::Etcd(servers::etcd::Etcd::three()), number("CHURN_SECONDS", 5));
+    churn(&OneStore::Etcd(servers::etcd::Etcd::three()), number("TIDEGATE_CHURN_SECONDS", 5));
 }
 
 fn churn(store: &OneStore, seconds: u64) {
-    let mut random = number("SEED", 1);
+    let mut random = Random(number("TIDEGATE_SEED", 1));
     let scene = Scene::start(9, &store.table(), |_| "replicas = \"share\"\n".to_owned());
     scene.wait_windows(3);
     for second in 0..seconds {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let slot = usize::try_from((random >> 33) % 3).unwrap();
+        let slot = random.index(REPLICAS);
         let mut paused = None;
-        match (second, (random >> 40) % 4) {
+        match (second, random.below(4)) {
             (0, _) | (_, 0) => scene.replace(slot, "KILL"),
             (_, 1) => scene.replace(slot, "TERM"),
             (_, 2) => scene.signal(slot, "STOP"),
@@ -230,7 +228,7 @@ fn exact(store: &OneStore) {
     scene.wait_windows(3);
     scene.replace(0, "KILL");
     scene.signal(1, "STOP");
-    std::thread::sleep(Duration::from_secs(number("PAUSE_SECONDS", 3)));
+    std::thread::sleep(Duration::from_secs(number("TIDEGATE_PAUSE_SECONDS", 3)));
     let paused = window_of(now()) - 1;
     scene.signal(1, "CONT");
     scene.wait_windows(1);
@@ -438,10 +436,6 @@ fn now() -> Duration {
 
 fn window_of(at: Duration) -> u64 {
     u64::try_from(at.as_micros() / PERIOD.as_micros()).unwrap()
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
 /// Servers that hold a part of a limiter each: no store is asked for a hit, and together they let through the limit.

@@ -1,8 +1,6 @@
 //! A real server's life: reload, stop, restart, and being killed.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-#[path = "server/http.rs"]
-mod http;
 mod server;
 
 use server::{Folder, Server, eventually, stderr, tidegate};
@@ -11,6 +9,7 @@ use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use tidegate_testkit::{http, number};
 
 const DOORS: &str = "[doors]\nhttp = \"127.0.0.1:0\"\n";
 
@@ -90,7 +89,7 @@ fn a10_a_restart_keeps_counters_blocks_and_flags() {
 /// A request that is under way: its head is read, and its body is not all there yet.
 fn begin_request(server: &Server) -> TcpStream {
     let mut wire = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
-    wire.set_read_timeout(Some(server::PATIENCE)).unwrap();
+    wire.set_read_timeout(Some(server::WAIT_TIME_MAX)).unwrap();
     wire.write_all(b"POST /v1/hit HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 27\r\n\r\n").unwrap();
     assert_eq!(http::response(&mut wire).0, 100);
     wire.write_all(b"{\"limiter\":").unwrap();
@@ -131,7 +130,7 @@ fn a_service_manager_is_told_and_logs_can_be_json() {
     let file = config(&folder, "", "\"3 per hour\"");
     let socket = folder.path("notify");
     let manager = UnixDatagram::bind(&socket).unwrap();
-    manager.set_read_timeout(Some(server::PATIENCE)).unwrap();
+    manager.set_read_timeout(Some(server::WAIT_TIME_MAX)).unwrap();
     let told = || {
         let mut text = [0; 64];
         let read = manager.recv(&mut text).unwrap();
@@ -211,7 +210,7 @@ fn a_failing_save_is_told_and_decisions_go_on() {
 /// whole snapshot held, or more. `TIDEGATE_KILLS=50` makes it as many.
 #[test]
 fn a1_a10_kill_9_loses_nothing_that_a_snapshot_held() {
-    let kills = std::env::var("TIDEGATE_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(8_u64);
+    let kills = number("TIDEGATE_KILLS", 8_u64);
     const LIMIT: u64 = 1_000_000;
     let folder = Folder::new();
     let file = config(&folder, "path = \"data\"\nsnapshot_every = \"100ms\"", &format!("\"{LIMIT} per day\""));

@@ -4,17 +4,16 @@
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 mod server;
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
 
 use server::{Folder, Server, eventually};
-use servers::cluster::Cluster;
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
+use tidegate_testkit::servers::cluster::Cluster;
+use tidegate_testkit::{number, servers};
 
 /// Every way to count, as settings of a limiter.
 const ALGORITHMS: [(&str, &str); 8] = [
@@ -125,7 +124,7 @@ struct Plan {
 impl Plan {
     /// So many rounds, unless `TIDEGATE_ROUNDS` says otherwise.
     fn of(rounds: usize, hits: usize) -> Plan {
-        let rounds = std::env::var("TIDEGATE_ROUNDS").map_or(rounds, |rounds| rounds.parse().unwrap());
+        let rounds = number("TIDEGATE_ROUNDS", rounds);
         Plan { rounds, hits, limiters: &ALGORITHMS }
     }
 }

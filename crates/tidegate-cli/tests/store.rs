@@ -1,15 +1,12 @@
 //! `tidegate serve` on a Redis: what it says when it starts, and while the store is away.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-#[path = "server/http.rs"]
-mod http;
 mod server;
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
 
 use server::{Folder, Server, TIDEGATE, eventually, stderr};
 use std::net::TcpStream;
 use std::process::Command;
+use tidegate_testkit::{http, servers};
 
 fn config(folder: &Folder, port: u16, more: &str) -> std::path::PathBuf {
     let text = format!(

@@ -6,13 +6,7 @@
 //! `TIDEGATE_STOPS=20 cargo nextest run --release -p tidegate-cli --test store_stopped --no-capture`
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-#[path = "../../tidegate-store/tests/faults/mod.rs"]
-mod faults;
-#[path = "server/http.rs"]
-mod http;
 mod server;
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
 
 use server::{Folder, Server};
 use std::collections::BTreeMap;
@@ -20,6 +14,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tidegate_testkit::{faults, http, number, servers, setting};
 
 const DEADLINE: Duration = Duration::from_millis(50);
 const BACK_WITHIN: Duration = Duration::from_secs(1);
@@ -63,7 +58,7 @@ struct Load {
 
 #[test]
 fn f1_f2_a7_the_store_stands_still_under_load() {
-    let stops = std::env::var("TIDEGATE_STOPS").map_or(2, |text| text.parse().unwrap());
+    let stops = number("TIDEGATE_STOPS", 2);
     let redis = servers::Server::redis(&[]);
     let folder = Folder::new();
     let server = Server::start(&folder, Some(&folder.write("t.toml", &config(&redis.url()))));
@@ -130,7 +125,7 @@ fn f1_the_store_is_nearly_too_slow() {
 
 /// The long run, which has the machine to itself.
 fn is_campaign() -> bool {
-    std::env::var_os("TIDEGATE_STOPS").is_some()
+    setting::<u64>("TIDEGATE_STOPS").is_some()
 }
 
 /// While it is away nobody but the failure decides; a second after, nobody but the store.

@@ -2,13 +2,12 @@
 //! protocol's text alone.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-#[path = "server/http.rs"]
-mod http;
 mod server;
 
 use server::{Folder, Server, eventually, stderr, stdout, tidegate};
 use std::net::{TcpStream, UdpSocket};
 use std::process::Command;
+use tidegate_testkit::http;
 
 const MUSICBRAINZ: &str = include_str!("../../../examples/musicbrainz.toml");
 

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crate → the crates of ours that it may depend on.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("tidegate-core", &[]),
+    ("tidegate-testkit", &[]),
     ("tidegate-wire", &["tidegate-core"]),
     ("tidegate-store", &["tidegate-wire", "tidegate-core"]),
     ("tidegate", &["tidegate-store", "tidegate-core"]),
@@ -39,6 +40,18 @@ fn crates_know_only_those_below_them() {
             if dependency.starts_with("tidegate") {
                 assert!(allowed.contains(&dependency.as_str()), "{name} must not know {dependency}");
             }
+        }
+    }
+}
+
+/// The testkit must never be part of what is shipped, and has no types of ours (its first page says why).
+#[test]
+fn only_tests_know_the_testkit() {
+    for folder in crates() {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        for section in manifest.split("\n[").filter(|section| section.contains("\ntidegate-testkit")) {
+            let name = section.lines().next().unwrap();
+            assert_eq!(name, "dev-dependencies]", "{}: only [dev-dependencies] may name it", folder.display());
         }
     }
 }

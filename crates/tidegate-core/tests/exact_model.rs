@@ -5,18 +5,16 @@
 //! are under way than may be. In the end everybody who waits is served within the windows that it takes, the store
 //! holds nothing, and all places are forgotten (P2).
 //!
-//! `SEEDS=20000 SEED=7 cargo test --release -p tidegate-core --test exact_model`
+//! `TIDEGATE_SEEDS=20000 TIDEGATE_SEED=7 cargo test --release -p tidegate-core --test exact_model`
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
-mod random;
-
-use random::Random;
 use std::collections::BTreeMap;
 use tidegate_core::replicas::{ReplicaId, Tally};
 use tidegate_core::turnstile::{
     Ask, Bounds, Closed, Dealings, KeyHash, Name, Outlook, Permit, Question, Ticket, Told, Turnstile,
 };
 use tidegate_core::{Limit, Micros};
+use tidegate_testkit::{Random, number};
 
 const SEEDS: u64 = 1_000;
 const KEYS: u64 = 3;
@@ -24,8 +22,7 @@ const PERIOD: u64 = 100_000;
 
 #[test]
 fn p4_replicas_that_buy_never_start_more_than_the_limit() {
-    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (seed, seeds) = (number("SEED", 1), number("SEEDS", SEEDS));
+    let (seed, seeds) = (number("TIDEGATE_SEED", 1), number("TIDEGATE_SEEDS", SEEDS));
     let (mut starts, mut asks) = (0, 0);
     for seed in seed..seed + seeds {
         let _replay = Replay(seed);
@@ -45,7 +42,7 @@ struct Replay(u64);
 impl Drop for Replay {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("again: SEED={} SEEDS=1 cargo test -p tidegate-core --test exact_model", self.0);
+            println!("again: TIDEGATE_SEED={} TIDEGATE_SEEDS=1 cargo test -p tidegate-core --test exact_model", self.0);
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Timelines against a model that knows the whole history, and subscribers that know messages only.
 //!
-//! `STEPS=200000 SEED=1` by default: submissions for each mode.
+//! `TIDEGATE_STEPS=200000 TIDEGATE_SEED=1` by default: submissions for each mode.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use tidegate_core::Micros;
 use tidegate_core::timeline::{Mode, Outcome, Step, StreamRules, Timeline};
+use tidegate_testkit::{Random, number};
 
 #[test]
 fn e1_e2_e3_e4_c3_only_once_equals_the_model() {
@@ -18,31 +19,30 @@ fn e1_e2_e3_e4_c3_strictly_once_equals_the_model() {
 }
 
 fn check(mode: Mode) {
-    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (steps, seed) = (number("STEPS", 200_000), number("SEED", 1));
+    let (steps, seed) = (number("TIDEGATE_STEPS", 200_000), number("TIDEGATE_SEED", 1));
     let mut random = Random(seed);
     let mut done = 0;
     while done < steps {
         let rules = StreamRules {
             mode,
             duration_ms: 1 + random.below(50),
-            max_events: [3, 20, 10_000][random.pick(3)],
+            max_events: [3, 20, 10_000][random.index(3)],
             snapshot_every_ms: 1 + random.below(100),
         };
         let submissions = (1 + random.below(4_000)).min(steps - done);
         run(rules, submissions, &mut random)
-            .unwrap_or_else(|error| panic!("{error}\nagain: SEED={seed} STEPS={steps} ({rules:?})"));
+            .unwrap_or_else(|error| panic!("{error}\nagain: TIDEGATE_SEED={seed} TIDEGATE_STEPS={steps} ({rules:?})"));
         done += submissions;
     }
 }
 
 fn run(rules: StreamRules, submissions: u64, random: &mut Random) -> Result<(), String> {
     let (mut timeline, mut model, mut seen) = (Timeline::default(), Model::new(rules), Seen::new(rules));
-    let texts = [2, 10, 200][random.pick(3)];
+    let texts = [2, 10, 200][random.index(3)];
     let mut now_us = random.below(10_000);
     timeline.start(&rules, Default::default(), Micros::saturating(now_us), &mut |step, t| seen.see(step, t));
     for _ in 0..submissions {
-        now_us += [0, 300, 1_000, 20_000, 200_000][random.pick(5)] * random.below(3);
+        now_us += [0, 300, 1_000, 20_000, 200_000][random.index(5)] * random.below(3);
         let now = Micros::saturating(now_us);
         if random.below(8) == 0 {
             timeline.advance(&rules, now, &mut |step, t| seen.see(step, t));
@@ -179,26 +179,5 @@ impl Seen {
         }
         let wrong: Vec<_> = expected.iter().filter(|(event, end)| self.ends.get(event) != Some(end)).take(3).collect();
         Err(format!("E1, E4: {} ends, {} expected; for example {wrong:?}", self.ends.len(), expected.len()))
-    }
-}
-
-/// A small seeded generator.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn pick(&mut self, n: usize) -> usize {
-        usize::try_from(self.next() % n as u64).unwrap()
     }
 }

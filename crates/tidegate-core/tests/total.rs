@@ -6,12 +6,13 @@ use tidegate_core::buckets::{self, Grid};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, Compact, Limit, Micros, PERIOD_MAX, PERIOD_MIN, Rules, State};
 use tidegate_core::{average, fixed_window, sliding_window, token_bucket};
+use tidegate_testkit::Random;
 
 const STEPS: u64 = 300_000;
 
 #[test]
 fn t3_no_input_panics() {
-    let mut random = Random(7);
+    let mut random = Draws(Random(7));
     for algorithm in Algorithm::ALL {
         let mut rules = random.rules(algorithm);
         let mut states = rules.fresh();
@@ -43,7 +44,7 @@ fn t3_no_input_panics() {
 
 #[test]
 fn t3_no_input_panics_in_the_sketch() {
-    let mut random = Random(8);
+    let mut random = Draws(Random(8));
     let mut sketch = Sketch::new(3);
     for _ in 0..STEPS / 5 {
         let rules = random.rules(Algorithm::TokenBucket);
@@ -60,7 +61,7 @@ fn t3_no_input_panics_in_the_sketch() {
 
 #[test]
 fn t3_no_text_panics() {
-    let mut random = Random(9);
+    let mut random = Draws(Random(9));
     let words = [
         "5",
         "per",
@@ -88,21 +89,20 @@ fn t3_no_text_panics() {
     }
 }
 
-struct Random(u64);
+/// Draws of every value that a caller may pass.
+struct Draws(Random);
 
-impl Random {
+impl Draws {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let mixed = (self.0 ^ (self.0 >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        mixed ^ (mixed >> 29)
+        self.0.next()
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
+        self.0.below(bound)
     }
 
     fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.below(len as u64)).unwrap()
+        self.0.index(len)
     }
 
     /// Any magnitude, the ends included.

@@ -6,23 +6,20 @@
 //! nobody waits who could start (P1), no key passed over while another had two turns (P3), and that what the
 //! turnstile says of itself is so. In the end everybody leaves, and nothing is left (P2).
 //!
-//! `CANCELS=20000000 SEED=7 cargo test --release -p tidegate-core --test turnstile_model`
+//! `TIDEGATE_CANCELS=20000000 TIDEGATE_SEED=7 cargo test --release -p tidegate-core --test turnstile_model`
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
-mod random;
-
-use random::Random;
 use std::collections::BTreeMap;
 use tidegate_core::turnstile::{Bounds, KeyHash, LineFull, Permit, Ticket, Turnstile};
 use tidegate_core::{Limit, Micros};
+use tidegate_testkit::{Random, number};
 
-/// How many times somebody leaves, in line, called or with a permit in hand; more with the variable CANCELS.
+/// How many times somebody leaves, in line, called or with a permit in hand; more with the variable TIDEGATE_CANCELS.
 const CANCELS: u64 = 100_000;
 
 #[test]
 fn p1_p2_p3_p4_random_cancel_points() {
-    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (seed, wanted) = (number("SEED", 1), number("CANCELS", CANCELS));
+    let (seed, wanted) = (number("TIDEGATE_SEED", 1_u64), number("TIDEGATE_CANCELS", CANCELS));
     let (mut cancels, mut steps, mut round) = (0, 0, 0);
     while cancels < wanted {
         let mut world = World::new(seed.wrapping_mul(1_000_003).wrapping_add(round));

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tidegate::{Algorithm, Gate, LimiterSpec, Policy, Rules};
 use tidegate_doors::udp::{Counters, Desk, Route, Routing, Sockets, serve};
+use tidegate_testkit::number;
 
 fn policy(limit: &str) -> Policy {
     // Not an average, which fades while a test runs.
@@ -144,10 +145,10 @@ fn an_address_is_not_shared_with_another_process() {
     assert_eq!(second.kind(), std::io::ErrorKind::AddrInUse);
 }
 
-/// S1: garbage at full speed, then a ping is answered at once. `GARBAGE_SECONDS=60` for the long run.
+/// S1: garbage at full speed, then a ping is answered at once. `TIDEGATE_GARBAGE_SECONDS=60` for the long run.
 #[test]
 fn s1_garbage_neither_stops_nor_slows_it() {
-    let seconds = std::env::var("GARBAGE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let seconds = number("TIDEGATE_GARBAGE_SECONDS", 1);
     with_door("127.0.0.1:0", |address, desk| {
         let (start, mut seed, mut sent) = (Instant::now(), 1_u64, 0_u64);
         let noise = Client::to(address);

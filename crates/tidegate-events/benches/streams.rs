@@ -5,15 +5,13 @@
 //! promises are checked at the end.
 #![allow(clippy::unwrap_used, reason = "a bench that fails should say so")]
 
-#[cfg(feature = "redis")]
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tidegate_core::Micros;
 use tidegate_events::{Mode, Now, Opening, Outcome, Stream, StreamSpec, Streams};
+#[cfg(feature = "redis")]
+use tidegate_testkit::servers;
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "--quick");

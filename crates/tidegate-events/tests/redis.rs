@@ -1,15 +1,12 @@
 //! Streams that several servers share on a real Redis.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
-
-use servers::Server;
-use servers::cluster::Cluster;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_core::Micros;
 use tidegate_events::{Cut, Mode, Now, Outcome, StreamSpec, Streams, SubmitError, Subscription};
+use tidegate_testkit::servers::Server;
+use tidegate_testkit::servers::cluster::Cluster;
 use tokio::time::timeout;
 
 fn spec(duration_ms: u64) -> StreamSpec {

@@ -7,18 +7,16 @@
 //! `TIDEGATE_FAILOVERS=10 cargo nextest run -p tidegate-events --all-features --test redis_failover --no-capture`
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
-
-use servers::cluster::Cluster;
-use servers::sentinel::{Watched, master_by};
-use servers::{MASTER, Server};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate_core::Micros;
 use tidegate_events::{Cut, Mode, Now, Outcome, Stream, StreamSpec, Streams, Subscription};
+use tidegate_testkit::number;
+use tidegate_testkit::servers::cluster::Cluster;
+use tidegate_testkit::servers::sentinel::{Watched, master_by};
+use tidegate_testkit::servers::{MASTER, Server};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -232,7 +230,7 @@ async fn submit(
 }
 
 fn failovers() -> u64 {
-    std::env::var("TIDEGATE_FAILOVERS").map_or(2, |text| text.parse().unwrap())
+    number("TIDEGATE_FAILOVERS", 2)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

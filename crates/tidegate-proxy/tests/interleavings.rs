@@ -1,7 +1,7 @@
 //! The waiting line's shell under thousands of interleavings, and its futures dropped at random points.
 //!
 //! The shell is the very file of the crate, on shuttle's locks instead of the system's.
-//! `INTERLEAVINGS=100000 CANCELS=1000000 cargo test --release -p tidegate-proxy --test interleavings`
+//! `TIDEGATE_INTERLEAVINGS=100000 TIDEGATE_CANCELS=1000000 cargo test --release -p tidegate-proxy --test interleavings`
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 #![allow(dead_code, reason = "the shell has more than is used here")]
 
@@ -11,15 +11,13 @@ mod sync {
 
 #[path = "../src/queue.rs"]
 mod queue;
-#[path = "../../tidegate-core/tests/random/mod.rs"]
-mod random;
 
 use queue::{Census, Queue, Slot};
-use random::Random;
 use std::task::{Context, Poll, Waker};
 use sync::Arc;
 use tidegate::{Clock, Micros};
 use tidegate_core::turnstile::{Bounds, Dealings, KeyHash, Name, Outlook, Told};
+use tidegate_testkit::{Random, number};
 
 const INTERLEAVINGS: usize = 1_000;
 const CANCELS: u64 = 20_000;
@@ -29,16 +27,12 @@ fn bounds(count: u32, in_flight: u32, total: u32) -> Bounds {
     Bounds { limit, in_flight, total, waiting: 1_000, waiting_weight: 1_000_000, keys: 100 }
 }
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
-}
-
 const EMPTY: Census = Census { waiting: 0, in_flight: 0, keys: 0 };
 
 /// Threads that pass, wait, leave in the middle and give back; a window turns among them. Nobody is lost.
 #[test]
 fn p1_p2_no_wakeup_is_lost_and_no_permit_leaks() {
-    let rounds = usize::try_from(number("INTERLEAVINGS", INTERLEAVINGS as u64)).unwrap();
+    let rounds = usize::try_from(number("TIDEGATE_INTERLEAVINGS", INTERLEAVINGS as u64)).unwrap();
     shuttle::check_random(
         || {
             let clock = Clock::manual(Micros::from_secs(100));
@@ -104,7 +98,7 @@ async fn visit(queue: Arc<Queue>, clock: &Clock, who: u64) {
 /// Futures dropped after any number of polls, slots dropped, started or exchanged: nothing is left.
 #[test]
 fn p1_p2_futures_dropped_at_random_points() {
-    let wanted = number("CANCELS", CANCELS);
+    let wanted = number("TIDEGATE_CANCELS", CANCELS);
     let per_run = 2_000;
     static ROUND: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     shuttle::check_random(

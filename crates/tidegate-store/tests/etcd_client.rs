@@ -2,18 +2,15 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
-mod certificates;
-mod faults;
-mod servers;
-
-use certificates::{authority, certify, write_ca};
-use faults::{Fault, Proxy};
-use servers::etcd::{Etcd as Server, PASSWORD};
-use servers::free_port;
 use std::time::{Duration, Instant};
 use tidegate_store::etcd::{
     Condition, Etcd, LeaseId, Meaning, Operation, Outcome, Pair, StoreError, Tls, TlsFiles, Txn, Url,
 };
+use tidegate_testkit::certificates::{authority, certify, write_ca};
+use tidegate_testkit::faults::{Fault, Proxy};
+use tidegate_testkit::servers;
+use tidegate_testkit::servers::etcd::{Etcd as Server, PASSWORD};
+use tidegate_testkit::servers::free_port;
 
 const LONG: Duration = Duration::from_secs(5);
 /// What a decision may take.

@@ -4,17 +4,15 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
-mod faults;
-mod servers;
-
-use faults::{Fault, Proxy};
-use servers::etcd::Etcd as Server;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{self, Intent, Room, Ruling, Subject};
 use tidegate_core::{Algorithm, Limit, Micros, Rules, State};
 use tidegate_store::etcd::{Asked, Counts, Etcd, Question, StoreError};
+use tidegate_testkit::faults::{Fault, Proxy};
+use tidegate_testkit::servers::etcd::Etcd as Server;
+use tidegate_testkit::{Random, number};
 use tokio::time::Instant;
 
 /// Steps in all, over all limits.
@@ -58,13 +56,13 @@ async fn etcd_counts_as_the_core_does() {
     let server = Server::start();
     let clock = Arc::new(AtomicU64::new(START_US));
     let processes = [process(&server.endpoints(), &clock).await, process(&server.endpoints(), &clock).await];
-    let (seed, steps) = (setting("TIDEGATE_SEED").unwrap_or(1), setting("TIDEGATE_STEPS").unwrap_or(STEPS));
+    let (seed, steps) = (number("TIDEGATE_SEED", 1), number("TIDEGATE_STEPS", STEPS));
     for (index, texts) in LIMITS.iter().enumerate() {
         let mut run = Run {
             name: format!("limiter-{index}"),
             keys: (0..KEYS).map(|key| Key::new(key, &rules(texts))).collect(),
             rules: rules(texts),
-            dice: Dice(seed ^ (index as u64) << 32),
+            dice: Random(seed ^ (index as u64) << 32),
             clock: &clock,
         };
         for step in 0..steps / LIMITS.len() as u64 {
@@ -78,7 +76,7 @@ struct Run<'a> {
     name: String,
     rules: Rules,
     keys: Vec<Key>,
-    dice: Dice,
+    dice: Random,
     clock: &'a AtomicU64,
 }
 
@@ -93,16 +91,16 @@ impl Run<'_> {
         let now = self.pass_time();
         let dice = &mut self.dice;
         let capacity = u64::from(self.rules.limits()[0].count());
-        let cost = match dice.roll(10) {
+        let cost = match dice.below(10) {
             0 => 0,
-            1 => dice.roll(capacity + 2),
-            2 => dice.roll(capacity / 3 + 2),
+            1 => dice.below(capacity + 2),
+            2 => dice.below(capacity / 3 + 2),
             _ => 1,
         };
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
-        let intent = if dice.roll(6) == 0 { Intent::Peek } else { Intent::Hit };
-        let explain = dice.roll(5) == 0;
-        let several = if dice.roll(4) == 0 { 1 + dice.index(KEYS) } else { 1 };
+        let intent = if dice.below(6) == 0 { Intent::Peek } else { Intent::Hit };
+        let explain = dice.below(5) == 0;
+        let several = if dice.below(4) == 0 { 1 + dice.index(KEYS) } else { 1 };
         let first = dice.index(KEYS);
         let chosen: Vec<usize> = (0..several).map(|step| (first + step) % KEYS).collect();
         let process = &processes[dice.index(2)];
@@ -151,14 +149,14 @@ impl Run<'_> {
         let period = limits[self.dice.index(limits.len())].period().get();
         let dice = &mut self.dice;
         let now = self.clock.load(Relaxed);
-        let now = match dice.roll(40) {
+        let now = match dice.below(40) {
             0..8 => now,
-            8..30 => now + dice.roll(period / 3),
-            30..34 => now + dice.roll(period * 2),
+            8..30 => now + dice.below(period / 3),
+            30..34 => now + dice.below(period * 2),
             34..36 => now + period,
             36 => now - now % period + period,
-            37 => now.saturating_sub(dice.roll(period)),
-            38 => now.saturating_sub(dice.roll(period * 3)),
+            37 => now.saturating_sub(dice.below(period)),
+            38 => now.saturating_sub(dice.below(period * 3)),
             _ => now.saturating_sub(period),
         };
         let now = now % (1 << 51);
@@ -180,23 +178,6 @@ impl Key {
             (self.states, self.blocked_until) = (rules.fresh(), Micros::ZERO);
         }
     }
-}
-
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides.max(1)
-    }
-
-    fn index(&mut self, sides: usize) -> usize {
-        usize::try_from(self.roll(sides as u64)).unwrap()
-    }
-}
-
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
 /// Two processes, 64 hits each at once: exactly the limit, in few transactions. Half of the requests bring a second

@@ -2,17 +2,13 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
-#[path = "../../tidegate-core/tests/random/mod.rs"]
-mod random;
-mod servers;
-
-use random::Random;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::replicas::{ReplicaId, Tally};
 use tidegate_core::turnstile::{Name, Outlook, Question, Told};
 use tidegate_store::etcd::{Etcd, Tallies};
+use tidegate_testkit::{Random, number, servers};
 
 const WITHIN: Duration = Duration::from_secs(5);
 const STEPS: u64 = 600;
@@ -30,8 +26,7 @@ async fn replicas(etcd: &servers::etcd::Etcd) -> [Arc<Tallies>; 3] {
 
 #[tokio::test]
 async fn etcd_grants_as_the_core_does() {
-    let variable = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (seed, steps) = (variable("TIDEGATE_SEED", 1), variable("TIDEGATE_STEPS", STEPS));
+    let (seed, steps) = (number("TIDEGATE_SEED", 1), number("TIDEGATE_STEPS", STEPS));
     let server = servers::etcd::Etcd::start();
     let replicas = replicas(&server).await;
     let (mut random, mut tally, mut window, mut granted) = (Random(seed), Tally::default(), 1_000, 0);

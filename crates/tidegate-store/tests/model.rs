@@ -11,6 +11,7 @@ use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent, Reason, Ruling}
 use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Limit, Micros, Rules, Verdict};
 use tidegate_store::{Directory, Memory, Shape, Table};
+use tidegate_testkit::{Random, number};
 
 const STEPS: u64 = 120_000;
 
@@ -55,8 +56,8 @@ fn buckets() {
 }
 
 fn run(algorithm: Algorithm) {
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_115);
-    let steps = std::env::var("STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(STEPS);
+    let seed = number("TIDEGATE_SEED", 20_261_115);
+    let steps = number("TIDEGATE_STEPS", STEPS);
     for limits in 1..=3 {
         run_with(algorithm, limits, seed, steps);
     }
@@ -66,7 +67,9 @@ fn run_with(algorithm: Algorithm, limits: usize, seed: u64, steps: u64) {
     let mut world = World::new(algorithm, limits, seed);
     for step in 0..steps {
         if let Err(difference) = world.step() {
-            panic!("step {step}: {difference}\nreplay: SEED={seed} cargo nextest run -p tidegate-store --test model");
+            panic!(
+                "step {step}: {difference}\nreplay: TIDEGATE_SEED={seed} cargo nextest run -p tidegate-store --test model"
+            );
         }
     }
     assert!(world.allowed > steps / 20 && world.denied > steps / 20, "{} / {}", world.allowed, world.denied);
@@ -856,17 +859,4 @@ fn micros(at: i128) -> Micros {
 
 fn name(key: u64) -> Vec<u8> {
     format!("key {key}").into_bytes()
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound.max(1)
-    }
-
-    fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.below(len as u64)).unwrap()
-    }
 }

@@ -5,15 +5,14 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
-mod servers;
-
-use servers::Server;
-use servers::cluster::Cluster;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{Intent, Reason};
 use tidegate_core::{Algorithm, Rules};
 use tidegate_store::redis::{Asked, Layout, Question, Redis};
+use tidegate_testkit::number;
+use tidegate_testkit::servers::Server;
+use tidegate_testkit::servers::cluster::Cluster;
 
 const USER_LIMIT: u32 = 10;
 const IP_LIMIT: u32 = 7;
@@ -130,7 +129,7 @@ async fn a5_keys_in_different_slots_stay_together_while_slots_move() {
     let cluster = Arc::new(Cluster::start());
     let stores = [0, 1].map(|_| Redis::open(cluster.url().parse().unwrap()));
     let stores = futures_util::future::join_all(stores).await.into_iter().map(Arc::new).collect::<Vec<_>>();
-    let rounds: u64 = std::env::var("TIDEGATE_ROUNDS").map_or(2, |rounds| rounds.parse().unwrap());
+    let rounds: u64 = number("TIDEGATE_ROUNDS", 2);
     let mut moves = 0;
     for algorithm in Algorithm::ALL {
         for round in 0..rounds {

@@ -5,10 +5,8 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
 mod load;
-mod servers;
 
-use load::{BACK_TIME_MAX, Load, setting};
-use servers::cluster::Cluster;
+use load::{BACK_TIME_MAX, Load};
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -17,6 +15,8 @@ use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::{Algorithm, Micros, Rules};
 use tidegate_store::Which;
 use tidegate_store::redis::{Asked, Layout, Question, Redis};
+use tidegate_testkit::number;
+use tidegate_testkit::servers::cluster::Cluster;
 
 /// What a key may have in a round.
 const LIMIT: usize = 10;
@@ -39,7 +39,7 @@ async fn a5_exactly_the_limit_is_admitted_while_slots_move() {
     let url = cluster.url();
     let stores = Arc::new([Redis::open(url.parse().unwrap()).await, Redis::open(url.parse().unwrap()).await]);
     assert_eq!(stores[0].down(), None);
-    let rounds = setting("TIDEGATE_ROUNDS").unwrap_or(3);
+    let rounds = number("TIDEGATE_ROUNDS", 3);
     let moves = Arc::new(AtomicU64::new(0));
     for algorithm in Algorithm::ALL {
         for round in 0..rounds {
@@ -176,7 +176,7 @@ fn converse(mut stream: std::net::TcpStream, port: u16, asked: &AtomicU64, answe
 async fn a6_failovers_admit_at_most_one_more_limit_each_and_service_is_back_within_two_seconds() {
     let cluster = Cluster::start();
     let load = Load::start(cluster.url().parse().unwrap(), 2, 16).await;
-    for round in 0..setting("TIDEGATE_FAILOVERS").unwrap_or(1) {
+    for round in 0..number("TIDEGATE_FAILOVERS", 1) {
         let name = format!("failover {round}");
         cluster.wait_until_settled();
         load.begin(&name).await;

@@ -2,16 +2,14 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
-mod faults;
-mod servers;
-
-use faults::{Fault, Proxy};
 use futures_util::future::join_all;
-use servers::Server;
 use std::time::Duration;
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::{Algorithm, Rules};
 use tidegate_store::redis::{Asked, Layout, Question, Redis, StoreError};
+use tidegate_testkit::faults::{Fault, Proxy};
+use tidegate_testkit::servers;
+use tidegate_testkit::servers::Server;
 use tokio::time::Instant;
 
 const MS: Duration = Duration::from_millis(1);

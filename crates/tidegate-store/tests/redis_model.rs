@@ -4,13 +4,12 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
-mod servers;
-
-use servers::Server;
-use servers::cluster::Cluster;
 use tidegate_core::all_or_nothing::{self, Analysis, IfBlocked, Intent, Room, Ruling, Subject};
 use tidegate_core::{Algorithm, Limit, Micros, Rules, State, Verdict};
 use tidegate_store::redis::{Asked, Layout, Question, Redis};
+use tidegate_testkit::servers::Server;
+use tidegate_testkit::servers::cluster::Cluster;
+use tidegate_testkit::{Random, number};
 
 /// Steps of each algorithm, on each server.
 const STEPS: u64 = 20_000;
@@ -64,8 +63,8 @@ async fn compare(server: &Server) {
 
 async fn compare_at(url: &str, steps: u64, servers: &[&Server]) {
     let redis = Redis::open(url.parse().unwrap()).await;
-    let seed = setting("TIDEGATE_SEED").unwrap_or(1);
-    let steps = setting("TIDEGATE_STEPS").unwrap_or(steps);
+    let seed = number("TIDEGATE_SEED", 1);
+    let steps = number("TIDEGATE_STEPS", steps);
     for algorithm in Algorithm::ALL {
         let all = limits_of(algorithm);
         for (index, texts) in all.iter().enumerate() {
@@ -88,10 +87,6 @@ async fn compare_at(url: &str, steps: u64, servers: &[&Server]) {
     assert_eq!(eternal, Vec::<String>::new(), "A9: all but Pause's lists of blocks expire");
 }
 
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap())
-}
-
 /// One limiter: what the core holds, and the dice.
 struct Run {
     name: String,
@@ -100,22 +95,13 @@ struct Run {
     /// Pause's layout: whole seconds, and no clock steps, as its lists of blocks are purged for all keys at once.
     is_pause: bool,
     now: u64,
-    dice: Dice,
+    dice: Random,
 }
 
 struct Key {
     name: Vec<u8>,
     states: Vec<State>,
     blocked_until: Micros,
-}
-
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
 }
 
 impl Run {
@@ -131,16 +117,16 @@ impl Run {
             keys: (0..KEYS).map(key).collect(),
             rules,
             now: 1_700_000_000_000_000,
-            dice: Dice(seed),
+            dice: Random(seed),
         }
     }
 
     async fn step(&mut self, redis: &Redis, what: &str) {
         self.pass_time();
         let now = Micros::new(self.now).unwrap();
-        let index = usize::try_from(self.dice.roll(KEYS)).unwrap();
+        let index = usize::try_from(self.dice.below(KEYS)).unwrap();
         let apart = self.rules.algorithm() == Algorithm::Buckets;
-        match self.dice.roll(400) {
+        match self.dice.below(400) {
             0..3 => self.unblock(redis, index, now, what).await,
             3..6 => self.block(redis, index, now).await,
             6..60 if apart => self.increment(redis, index, now, what).await,
@@ -152,15 +138,15 @@ impl Run {
     async fn decide(&mut self, redis: &Redis, index: usize, now: Micros, what: &str) {
         let dice = &mut self.dice;
         let capacity = u64::from(self.rules.limits()[0].burst());
-        let cost = match dice.roll(10) {
+        let cost = match dice.below(10) {
             0 => 0,
-            1 => dice.roll(capacity + 2),
-            2 => dice.roll(capacity / 3 + 2),
+            1 => dice.below(capacity + 2),
+            2 => dice.below(capacity / 3 + 2),
             _ => 1,
         };
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
-        let intent = if dice.roll(6) == 0 { Intent::Peek } else { Intent::Hit };
-        let explain = dice.roll(5) == 0;
+        let intent = if dice.below(6) == 0 { Intent::Peek } else { Intent::Hit };
+        let explain = dice.below(5) == 0;
         let (ruling, until) = self.keys[index].decide(&self.rules, now, cost, intent);
         let by = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
         let asked = Asked { now: Some(now), cost, intent, explain, by };
@@ -180,12 +166,12 @@ impl Run {
 
     async fn increment(&mut self, redis: &Redis, index: usize, now: Micros, what: &str) {
         let history = self.rules.grid().history().get();
-        let at = match self.dice.roll(4) {
-            0 => now.saturating_sub(Micros::saturating(self.dice.roll(history * 2))),
-            1 => now.saturating_add(Micros::saturating(self.dice.roll(history / 4))),
+        let at = match self.dice.below(4) {
+            0 => now.saturating_sub(Micros::saturating(self.dice.below(history * 2))),
+            1 => now.saturating_add(Micros::saturating(self.dice.below(history / 4))),
             _ => now,
         };
-        let count = u32::try_from(self.dice.roll(4)).unwrap();
+        let count = u32::try_from(self.dice.below(4)).unwrap();
         let counted =
             self.keys[index].subject(&self.rules, |subject| all_or_nothing::increment(subject, now, at, count));
         let told = redis.increment(Some(now), &self.question(index), count, Some(at)).await.unwrap();
@@ -194,7 +180,7 @@ impl Run {
     }
 
     async fn analyze(&mut self, redis: &Redis, index: usize, now: Micros, what: &str) {
-        let anew = self.dice.roll(2) == 0;
+        let anew = self.dice.below(2) == 0;
         let if_blocked = if anew { IfBlocked::Recompute } else { IfBlocked::Tell };
         let look = |subject: &mut Subject<'_>| all_or_nothing::analyze(subject, now, if_blocked);
         let analysis = self.keys[index].subject(&self.rules, look);
@@ -213,7 +199,7 @@ impl Run {
     }
 
     async fn block(&mut self, redis: &Redis, index: usize, now: Micros) {
-        let span = Micros::from_secs(1 + self.dice.roll(300));
+        let span = Micros::from_secs(1 + self.dice.below(300));
         let until = redis.block(Some(now), &self.question(index), span).await.unwrap();
         assert_eq!(until, now.saturating_add(span));
         self.keys[index].subject(&self.rules, |subject| {
@@ -238,16 +224,16 @@ impl Run {
     /// Mostly onward by some of a period; sometimes not at all, or a jump, or back.
     fn pass_time(&mut self) {
         let periods: Vec<u64> = self.rules.limits().iter().map(|limit| limit.period().get()).collect();
-        let period = periods[usize::try_from(self.dice.roll(periods.len() as u64)).unwrap()];
+        let period = periods[usize::try_from(self.dice.below(periods.len() as u64)).unwrap()];
         let dice = &mut self.dice;
-        match dice.roll(if self.is_pause { 37 } else { 40 }) {
+        match dice.below(if self.is_pause { 37 } else { 40 }) {
             0..8 => {}
-            8..30 => self.now += dice.roll(period / 3),
-            30..34 => self.now += dice.roll(period * 2),
+            8..30 => self.now += dice.below(period / 3),
+            30..34 => self.now += dice.below(period * 2),
             34..36 => self.now += period,
             36 => self.now = self.now - self.now % period + period,
-            37 => self.now = self.now.saturating_sub(dice.roll(period)),
-            38 => self.now = self.now.saturating_sub(dice.roll(period * 3)),
+            37 => self.now = self.now.saturating_sub(dice.below(period)),
+            38 => self.now = self.now.saturating_sub(dice.below(period * 3)),
             _ => self.now = self.now.saturating_sub(period),
         }
         // Not above what a time may be, whatever the periods.

@@ -5,19 +5,19 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
 mod load;
-mod servers;
 
-use load::{BACK_TIME_MAX, Load, setting};
-use servers::MASTER;
-use servers::sentinel::{Watched, master_by};
+use load::{BACK_TIME_MAX, Load};
 use std::time::Instant;
 use tidegate_store::redis::{Redis, Url};
+use tidegate_testkit::number;
+use tidegate_testkit::servers::MASTER;
+use tidegate_testkit::servers::sentinel::{Watched, master_by};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a6_failovers_admit_at_most_one_more_limit_each_and_service_is_back_within_two_seconds() {
     let watched = Watched::start();
     let load = Load::start(watched.url().parse().unwrap(), 2, 16).await;
-    let failovers = setting("TIDEGATE_FAILOVERS").unwrap_or(1);
+    let failovers = number("TIDEGATE_FAILOVERS", 1);
     for round in 0..failovers {
         let round_name = format!("failover {round}");
         watched.wait_until("settled", || watched.is_settled());

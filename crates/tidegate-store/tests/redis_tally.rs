@@ -4,17 +4,13 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
-#[path = "../../tidegate-core/tests/random/mod.rs"]
-mod random;
-mod servers;
-
-use random::Random;
-use servers::Server;
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::replicas::{ReplicaId, Tally};
 use tidegate_core::turnstile::{Name, Outlook, Question, Told};
 use tidegate_store::redis::{Bought, Redis};
+use tidegate_testkit::servers::Server;
+use tidegate_testkit::{Random, number};
 
 const STEPS: u64 = 5_000;
 const WITHIN: Duration = Duration::from_secs(5);
@@ -30,8 +26,7 @@ async fn valkey_grants_as_the_core_does() {
 }
 
 async fn compare(server: &Server) {
-    let variable = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (seed, steps) = (variable("TIDEGATE_SEED", 1), variable("TIDEGATE_STEPS", STEPS));
+    let (seed, steps) = (number("TIDEGATE_SEED", 1), number("TIDEGATE_STEPS", STEPS));
     let redis = Redis::open(server.url().parse().unwrap()).await;
     let (mut random, mut tally, mut round, mut granted) = (Random(seed), Tally::default(), 0_u64, 0_u64);
     let mut now = 1_700_000_000_000_000_u64;

@@ -2,15 +2,12 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
-mod certificates;
-mod servers;
-
-use certificates::{authority, certify, write_ca};
-use servers::{Server, free_port};
 use std::path::{Path, PathBuf};
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::{Algorithm, Rules};
 use tidegate_store::redis::{Asked, Layout, Question, Redis, StoreError, Tls, TlsFiles, Url};
+use tidegate_testkit::certificates::{authority, certify, write_ca};
+use tidegate_testkit::servers::{Server, free_port};
 
 /// A Redis whose TLS port has this certificate; it asks clients for theirs, or does not.
 fn server(port: u16, (cert, key): &(PathBuf, PathBuf), ca: &Path, clients: &str) -> Server {

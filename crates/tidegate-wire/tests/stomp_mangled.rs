@@ -1,10 +1,12 @@
 //! S1: STOMP and WebSocket frames with wounds. Reading ends, keeps its bounds, and what was read is
 //! written back as it was.
 //!
-//! `STEPS=100000000 cargo nextest run --release -p tidegate-wire --test stomp_mangled` for a long run.
+//! `TIDEGATE_STEPS=100000000 cargo nextest run --release -p tidegate-wire --test stomp_mangled` for a long run.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 mod stomp_properties;
+
+use tidegate_testkit::{Random, number};
 
 const STEPS: u64 = 300_000;
 const SEEDS: [&[u8]; 8] = [
@@ -34,48 +36,33 @@ const WORDS: [&[u8]; 12] = [
 
 #[test]
 fn s1_no_bytes_break_the_codecs() {
-    let number = |name: &str, default| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
-    let (steps, seed) = (number("STEPS", STEPS), number("SEED", 3));
+    let (steps, seed) = (number("TIDEGATE_STEPS", STEPS), number("TIDEGATE_SEED", 3));
     let mut random = Random(seed);
     let (mut bytes, mut recognised) = (Vec::new(), 0_u64);
     for _ in 0..steps {
-        random.mangle(&mut bytes);
+        mangle(&mut random, &mut bytes);
         recognised += u64::from(stomp_properties::check(&bytes));
     }
     assert!(recognised > steps / 20, "{recognised} of {steps}");
     println!("{steps} messages, {recognised} recognised, 0 failures; seed {seed}");
 }
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let mixed = (self.0 ^ (self.0 >> 31)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        mixed ^ (mixed >> 29)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound.max(1) as u64).unwrap()
-    }
-
-    /// A frame with zero to four wounds: bytes changed, words put in, parts cut or doubled.
-    fn mangle(&mut self, bytes: &mut Vec<u8>) {
-        bytes.clear();
-        bytes.extend_from_slice(SEEDS[self.below(SEEDS.len())]);
-        for _ in 0..self.below(5) {
-            let at = self.below(bytes.len() + 1);
-            match self.below(4) {
-                0 if at < bytes.len() => bytes[at] = self.next().to_le_bytes()[0],
-                1 => {
-                    let word = WORDS[self.below(WORDS.len())];
-                    bytes.splice(at..at, word.iter().copied());
-                }
-                2 => bytes.truncate(at),
-                _ => {
-                    let part = bytes[at..].to_vec();
-                    (0..self.below(40)).for_each(|_| bytes.extend_from_slice(&part));
-                }
+/// A frame with zero to four wounds: bytes changed, words put in, parts cut or doubled.
+fn mangle(random: &mut Random, bytes: &mut Vec<u8>) {
+    bytes.clear();
+    bytes.extend_from_slice(SEEDS[random.index(SEEDS.len())]);
+    for _ in 0..random.index(5) {
+        let at = random.index(bytes.len() + 1);
+        match random.index(4) {
+            0 if at < bytes.len() => bytes[at] = random.next().to_le_bytes()[0],
+            1 => {
+                let word = WORDS[random.index(WORDS.len())];
+                bytes.splice(at..at, word.iter().copied());
+            }
+            2 => bytes.truncate(at),
+            _ => {
+                let part = bytes[at..].to_vec();
+                (0..random.index(40)).for_each(|_| bytes.extend_from_slice(&part));
             }
         }
     }

@@ -7,15 +7,12 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that panics has failed")]
 #![allow(clippy::cast_precision_loss, reason = "for people")]
 
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
-
-use servers::Server;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Policy, Request, Rules, StoreSettings};
+use tidegate_testkit::servers::Server;
 
 const KEYS: u64 = 100_000;
 const REQUESTS: u64 = 300_000;

@@ -6,15 +6,13 @@
 //! start has ended before the next ones come, so that each round asks, starts and gives slots back.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that cannot run should say so")]
 
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
-
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tidegate::{Clock, Ledger, Limit, Micros, StoreUrl, Together};
 use tidegate_core::turnstile::{Bounds, Dealings, KeyHash, Name, Ticket, Told, Turnstile};
+use tidegate_testkit::servers;
 
 const KEYS: usize = 64;
 const ROUND: Duration = Duration::from_secs(3);

@@ -4,8 +4,8 @@
 mod stores;
 
 use std::time::{Duration, Instant};
-use stores::servers::etcd::Etcd;
 use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Micros, OnFailure, Policy, Reason, Request, Rules, StoreSettings};
+use tidegate_testkit::servers::etcd::Etcd;
 
 const DEADLINE: Duration = Duration::from_millis(50);
 

@@ -2,15 +2,10 @@
 //! more in a window whatever the store does. The clock is set by hand; the outage is a proxy's silence.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
-#[path = "../../tidegate-store/tests/faults/mod.rs"]
-mod faults;
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
-
-use faults::{Fault, Proxy};
-use servers::Server;
 use std::time::{Duration, Instant};
 use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Micros, OnFailure, Policy, Request, Rules, StoreSettings};
+use tidegate_testkit::faults::{Fault, Proxy};
+use tidegate_testkit::servers::Server;
 use tokio::runtime::{Builder, Runtime};
 
 const LIMIT: u32 = 10;

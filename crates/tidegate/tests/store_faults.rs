@@ -5,17 +5,13 @@
 //! is not the store's is a denial, and what was admitted can be held against what the store counted.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
-#[path = "../../tidegate-store/tests/faults/mod.rs"]
-mod faults;
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
-
-use faults::{Fault, Proxy};
-use servers::Server;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use tidegate::{Algorithm, Clock, Gate, LimiterSpec, OnFailure, Policy, Request, Rules, StoreHealth, StoreSettings};
+use tidegate_testkit::faults::{Fault, Proxy};
+use tidegate_testkit::servers;
+use tidegate_testkit::servers::Server;
 use tokio::runtime::{Builder, Runtime};
 
 const LIMIT: u32 = 1_000;

@@ -2,19 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "the harness is test code too")]
 
-#[cfg(feature = "redis")]
-#[path = "../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
-
 use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::routing::get;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tidegate::layer::{Attributes, Question, RateLimitLayer};
 use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Micros, Policy, Rules};
+use tidegate_testkit::http;
+#[cfg(feature = "redis")]
+use tidegate_testkit::servers;
 use tokio::runtime::Runtime;
 
 struct Server {
@@ -100,12 +98,7 @@ fn check(server: &Server, script: &str) {
 }
 
 fn ask(server: &Server, fields: &str) -> String {
-    let mut stream = TcpStream::connect(server.address).unwrap();
-    let request = format!("GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{fields}\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    response
+    http::get(server.address, "/", fields).unwrap()
 }
 
 #[test]

@@ -3,26 +3,28 @@
 //!
 //! Checked: what all replicas that ever lived believe of one window never adds up to more than the limit (A8, and
 //! harder than it: what one believes counts even when it does not grant); it is all of the limit again from
-//! the second window after the last change on. `SEEDS=20000` runs more of them, `SEED=7` only that one.
+//! the second window after the last change on. `TIDEGATE_SEEDS=20000` runs more of them, `TIDEGATE_SEED=7` only that one.
 
 use super::roster::Roster;
 use super::*;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use tidegate_testkit::{number, setting};
 
 const SEEDS: u64 = 1_000;
 
 #[test]
 fn a8_shares_never_add_up_to_more_than_the_limit() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds = match number("SEED") {
+    let seeds = match setting("TIDEGATE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("SEEDS").unwrap_or(SEEDS),
+        None => 0..number("TIDEGATE_SEEDS", SEEDS),
     };
     let mut changes = 0;
     for seed in seeds {
         match World::new(seed, Sabotage::None).run() {
             Ok(count) => changes += count,
-            Err(why) => panic!("{why}\nreplay: SEED={seed} cargo nextest run -p tidegate-core a8_shares_never"),
+            Err(why) => {
+                panic!("{why}\nreplay: TIDEGATE_SEED={seed} cargo nextest run -p tidegate-core a8_shares_never")
+            }
         }
     }
     assert!(changes > 0, "nothing ever changed, so nothing was tested");

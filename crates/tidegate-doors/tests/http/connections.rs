@@ -5,21 +5,10 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 use tidegate_doors::http::HttpSettings;
+use tidegate_testkit::eventually;
 
 const HIT: &str = r#"POST /v1/hit {"limiter":"ten","key":"u1"}"#;
 const SHORT: Duration = Duration::from_millis(60);
-
-/// Until the server has noticed something that it notices in its own time.
-#[track_caller]
-fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
-    for _ in 0..2_000 {
-        if happened() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("{what} did not happen within 10 s");
-}
 
 /// Sends a head, and returns when the door waits for the body.
 fn begin(client: &mut Client, body_len: usize) {

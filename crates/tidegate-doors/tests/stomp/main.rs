@@ -1,9 +1,6 @@
 //! The STOMP door over real connections.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
-mod client;
-
-use client::{Client, Heard};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
@@ -11,6 +8,7 @@ use std::time::{Duration, Instant};
 use tidegate::{Clock, Gate, Policy, Settings};
 use tidegate_doors::http::{HttpSettings, serve};
 use tidegate_events::{Mode, Now, Opening, Outcome, StreamSpec, Streams};
+use tidegate_testkit::stomp::{Client, Heard};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -163,7 +161,7 @@ fn s1_bad_frames_get_an_error_and_the_server_goes_on() {
         let mut client = Client::connected(door.address);
         client.send(sent);
         match part {
-            "" => client.goes_on(),
+            "" => is_served(&mut client),
             part => client.is_refused(part),
         }
     }
@@ -179,12 +177,11 @@ fn s1_bad_frames_get_an_error_and_the_server_goes_on() {
     door.goes_on();
 }
 
-impl Client {
-    /// It is still served.
-    fn goes_on(&mut self) {
-        self.send("SEND\ndestination:/app/orders\nreceipt:still\n\nburrito\0");
-        assert_eq!(self.hear().header("receipt-id"), Some("still"));
-    }
+/// The client's connection still works.
+#[track_caller]
+fn is_served(client: &mut Client) {
+    client.send("SEND\ndestination:/app/orders\nreceipt:still\n\nburrito\0");
+    assert_eq!(client.hear().header("receipt-id"), Some("still"));
 }
 
 #[test]

@@ -1,27 +1,14 @@
 //! The script against the core's timeline, number for number, on a real Redis.
 //!
-//! `STEPS=100000 SEED=1` for a longer run.
-
-#[path = "../../../tidegate-store/tests/servers/mod.rs"]
-mod servers;
+//! `TIDEGATE_STEPS=100000 TIDEGATE_SEED=1` for a longer run.
 
 use super::*;
-use servers::Server;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let mixed = (self.0 ^ (self.0 >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed ^ (mixed >> 29)) % n
-    }
-}
+use tidegate_testkit::servers::Server;
+use tidegate_testkit::{Random, number};
 
 #[tokio::test]
 async fn e4_c1_c2_the_script_equals_the_core() {
-    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let (steps, seed) = (number("STEPS", 6_000), number("SEED", 1));
+    let (steps, seed) = (number("TIDEGATE_STEPS", 6_000), number("TIDEGATE_SEED", 1));
     let server = Server::redis(&[]);
     let redis = Redis::open(server.url().parse().unwrap()).await;
     let mut random = Random(seed);
@@ -31,7 +18,7 @@ async fn e4_c1_c2_the_script_equals_the_core() {
             let mut spec = StreamSpec::new(&format!("s{done}-{mode:?}"), mode);
             spec.rules.duration_ms = 1 + random.below(50);
             spec.rules.snapshot_every_ms = 1 + random.below(100);
-            spec.rules.max_events = [3, 20, 10_000][usize::try_from(random.below(3)).unwrap()];
+            spec.rules.max_events = [3, 20, 10_000][random.index(3)];
             let submissions = 100 + random.below(1_000);
             run(&redis, &spec, submissions, &mut random).await;
             done += submissions;
@@ -46,7 +33,7 @@ async fn e4_c1_c2_the_script_equals_the_core() {
 async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Random) {
     let (mut timeline, mut steps, mut frames) = (Timeline::default(), Vec::new(), Vec::new());
     let mut now = Micros::from_millis(1_700_000_000_000 + random.below(1_000));
-    let texts = [2, 10, 200][usize::try_from(random.below(3)).unwrap()];
+    let texts = [2, 10, 200][random.index(3)];
     let mut what = "start";
     for _ in 0..submissions {
         let event = format!("t{}", random.below(texts));
@@ -79,7 +66,7 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
         };
         assert!(same, "{what} {event} at {now:?}: {theirs:?}, the core says {ours:?} ({spec:?})");
         assert_eq!((theirs.clock, theirs.lost), (timeline.clock(), false));
-        now = now.saturating_add(Micros::from_millis([0, 0, 1, 5, 20, 150][usize::try_from(random.below(6)).unwrap()]));
+        now = now.saturating_add(Micros::from_millis([0, 0, 1, 5, 20, 150][random.index(6)]));
         what = if random.below(10) == 0 { "advance" } else { "submit" };
     }
     let log =

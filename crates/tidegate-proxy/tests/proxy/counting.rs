@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_proxy::{Policy, Proxy};
+use tidegate_testkit::number;
 use tokio::task::JoinSet;
 
 const PERIOD: Duration = Duration::from_secs(2);
@@ -38,7 +39,7 @@ const TOLERANCE: Duration = Duration::from_millis(50);
 
 #[test]
 fn p4_never_more_than_the_limit_and_all_of_it_when_there_is_demand() {
-    let windows = std::env::var("WINDOWS").map_or(WINDOWS, |text| text.parse().unwrap());
+    let windows = number("TIDEGATE_WINDOWS", WINDOWS);
     let origin = Origin::start();
     let proxy = Arc::new(proxy(Policy { in_flight: 7, ..origin.policy("40 per 2s") }));
     let first = runtime().block_on(async {

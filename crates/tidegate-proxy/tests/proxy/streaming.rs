@@ -8,6 +8,7 @@ use hyper::{Request, Response};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 use tidegate_proxy::{Policy, Upstream};
+use tidegate_testkit::number;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -20,7 +21,7 @@ const MEMORY_MAX_KIB: usize = 24 << 10;
 
 #[test]
 fn a_large_chunked_body_passes_both_ways_in_constant_memory() {
-    let mib: usize = std::env::var("MIB").map_or(MIB, |text| text.parse().unwrap());
+    let mib: usize = number("TIDEGATE_MIB", MIB);
     let origin = Origin::with(|request| async { Response::new(echo(request.into_body())) });
     let proxy = proxy(origin.policy("100 per minute"));
     runtime().block_on(async {

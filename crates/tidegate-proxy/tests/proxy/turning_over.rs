@@ -5,6 +5,7 @@ use hyper::Response;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_proxy::Policy;
+use tidegate_testkit::number;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -101,7 +102,7 @@ const PATHS: u32 = 30_000;
 
 #[test]
 fn a_million_paths_stay_in_budget_and_idle_ones_are_forgotten() {
-    let paths = std::env::var("PATHS").map_or(PATHS, |text| text.parse().unwrap());
+    let paths = number("TIDEGATE_PATHS", PATHS);
     let origin = Origin::with(|_| async { Response::new(text("ok")) });
     let policy = Policy { max_keys: paths / 2, ..origin.policy("100 per 10s") };
     let proxy = proxy(policy);

@@ -19,10 +19,6 @@ const KEYS: u64 = 12;
 /// How long a hit may wait.
 const DEADLINE: Duration = Duration::from_millis(40);
 
-pub fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap())
-}
-
 /// Tasks that hit, as several servers of ours would.
 pub struct Load {
     shared: Arc<Shared>,

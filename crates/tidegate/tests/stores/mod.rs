@@ -2,13 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "not every test uses all of it")]
 
-#[path = "../../../tidegate-store/tests/servers/mod.rs"]
-pub mod servers;
-
-use servers::Server;
-use servers::cluster::Cluster;
 use std::time::Duration;
 use tidegate::{Clock, Gate, LimiterSpec, Micros, Policy, StoreSettings};
+use tidegate_testkit::servers::Server;
+use tidegate_testkit::servers::cluster::Cluster;
 use tokio::runtime::{Builder, Runtime};
 
 /// A gate with a clock that is set by hand, and what it runs on.

@@ -1,11 +1,8 @@
 //! The steps of requests, in an order that the test chooses.
 
 use super::*;
-use servers::Server;
 use tidegate_core::{Algorithm, Rules};
-
-#[path = "../../../tests/servers/mod.rs"]
-mod servers;
+use tidegate_testkit::servers::Server;
 
 const START: Micros = Micros::from_secs(1_000_000);
 const LIMIT: usize = 3;

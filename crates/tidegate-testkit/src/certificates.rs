@@ -1,12 +1,12 @@
 //! Certificates for tests of TLS.
-#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
-#![allow(unreachable_pub, missing_docs, reason = "a module of tests")]
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use std::path::{Path, PathBuf};
 
+/// Who signs certificates.
 pub type Authority = CertifiedIssuer<'static, KeyPair>;
 
+/// A new authority, which nobody trusts yet.
 pub fn authority() -> Authority {
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
     params.distinguished_name.push(DnType::CommonName, "an authority");
@@ -28,6 +28,7 @@ pub fn certify(folder: &Path, name: &str, authority: &Authority, host: &str, unt
     (cert_file, key_file)
 }
 
+/// Writes the authority's own certificate, for those who are to trust it.
 pub fn write_ca(folder: &Path, name: &str, authority: &Authority) -> PathBuf {
     let file = folder.join(name);
     std::fs::write(&file, authority.pem()).unwrap();

@@ -1,36 +1,43 @@
-//! A WebSocket client of the tests' own: it masks, and can send what no client should.
+//! A STOMP client over WebSocket that shares no code with the door: it masks, and can send what no client should.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+/// A connection.
+pub struct Client {
+    /// Its socket, for tests that stop reading or go away.
+    pub stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 /// What a server sends.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Heard {
+pub enum Heard {
     /// A STOMP frame's command, header lines and body.
     Frame(String, Vec<String>, String),
+    /// A heart-beat.
     Beat,
+    /// The answer to a ping, with what was in it.
     Pong(Vec<u8>),
+    /// A close frame's code.
     Close(u16),
     /// The connection has ended.
     End,
 }
 
 impl Heard {
+    /// What an ERROR says; anything else fails the test.
     #[track_caller]
-    pub(crate) fn error(self) -> String {
+    pub fn error(self) -> String {
         match self {
             Heard::Frame(command, headers, body) if command == "ERROR" => format!("{} {body}", headers.join(" ")),
             other => panic!("no ERROR but {other:?}"),
         }
     }
 
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    /// A header's value.
+    pub fn header(&self, name: &str) -> Option<&str> {
         let Heard::Frame(_, headers, _) = self else { return None };
         headers.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
     }
@@ -38,7 +45,7 @@ impl Heard {
 
 impl Client {
     /// An open WebSocket.
-    pub(crate) fn open(address: SocketAddr) -> Client {
+    pub fn open(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut client = Client { stream, buffer: Vec::new() };
@@ -58,7 +65,7 @@ impl Client {
     }
 
     /// Connected, and it has heard so.
-    pub(crate) fn connected(address: SocketAddr) -> Client {
+    pub fn connected(address: SocketAddr) -> Client {
         let mut client = Client::open(address);
         client.send("CONNECT\naccept-version:1.2\n\n\0");
         let heard = client.hear();
@@ -66,11 +73,13 @@ impl Client {
         client
     }
 
-    pub(crate) fn send(&mut self, text: &str) {
+    /// Sends text in one frame.
+    pub fn send(&mut self, text: &str) {
         self.send_raw(0x81, text.as_bytes());
     }
 
-    pub(crate) fn send_raw(&mut self, first: u8, payload: &[u8]) {
+    /// Sends a frame with this first byte, masked.
+    pub fn send_raw(&mut self, first: u8, payload: &[u8]) {
         let mut frame = vec![first];
         match payload.len() {
             len @ 0..=125 => frame.push(0x80 | u8::try_from(len).unwrap()),
@@ -91,7 +100,7 @@ impl Client {
     }
 
     /// The next frame but for heart-beats.
-    pub(crate) fn hear(&mut self) -> Heard {
+    pub fn hear(&mut self) -> Heard {
         loop {
             match self.hear_any() {
                 Heard::Beat => {}
@@ -100,7 +109,8 @@ impl Client {
         }
     }
 
-    pub(crate) fn hear_any(&mut self) -> Heard {
+    /// The next frame, heart-beats included.
+    pub fn hear_any(&mut self) -> Heard {
         loop {
             if let Some((opcode, payload)) = self.take() {
                 return match opcode {
@@ -144,7 +154,7 @@ impl Client {
 
     /// ERROR, then a close frame or the end.
     #[track_caller]
-    pub(crate) fn is_refused(&mut self, part: &str) {
+    pub fn is_refused(&mut self, part: &str) {
         let started = Instant::now();
         let error = self.hear().error();
         assert!(error.contains(part), "{error} without {part}");

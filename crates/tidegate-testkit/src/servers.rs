@@ -1,8 +1,4 @@
 //! Real servers for tests: each on a free port, in a directory of its own, ended by its process id.
-//!
-//! Shared by the tests of several crates through `#[path]`.
-#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "not every test uses all of it")]
 
 pub mod cluster;
 pub mod etcd;
@@ -18,7 +14,9 @@ use std::time::{Duration, Instant};
 /// A server that ends when it is dropped.
 pub struct Server {
     child: Child,
+    /// Where it listens, on 127.0.0.1.
     pub port: u16,
+    /// Does it hold keys, so that their expiries can be checked?
     pub is_redis: bool,
     /// Its program and arguments, to start it again.
     words: Vec<OsString>,
@@ -90,6 +88,7 @@ impl Server {
         })
     }
 
+    /// Its address as a store's.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
@@ -113,6 +112,7 @@ impl Server {
         assert!(self.listens(), "it did not come up on its port again");
     }
 
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -160,6 +160,7 @@ impl Drop for Server {
     }
 }
 
+/// The Valkey that tests start.
 pub fn valkey_path() -> PathBuf {
     match std::env::var_os("TIDEGATE_VALKEY") {
         Some(path) => path.into(),

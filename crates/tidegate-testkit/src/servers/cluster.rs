@@ -4,11 +4,14 @@ use super::Server;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// A cluster that ends when it is dropped.
 pub struct Cluster {
+    /// Masters and replicas; a failover changes which is which.
     pub nodes: Vec<Server>,
 }
 
 impl Cluster {
+    /// Starts six nodes and waits until they serve all slots.
     pub fn start() -> Cluster {
         // The bus is at port + 10000, which must be a port as well, and free.
         let node = || loop {
@@ -28,6 +31,7 @@ impl Cluster {
         cluster
     }
 
+    /// The addresses of all nodes, as a store's.
     pub fn url(&self) -> String {
         let addresses: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect();
         format!("redis-cluster://{}", addresses.join(","))
@@ -49,6 +53,7 @@ impl Cluster {
         }
     }
 
+    /// The nodes that say they are masters.
     pub fn masters(&self) -> Vec<&Server> {
         let is_master = |node: &&Server| node.command(&["ROLE"]).contains("master");
         self.nodes.iter().filter(is_master).collect()

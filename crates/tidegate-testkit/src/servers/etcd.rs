@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 /// An etcd that ends when it is dropped.
 pub struct Etcd {
+    /// All members, the leader among them.
     pub members: Vec<Server>,
     scheme: &'static str,
 }

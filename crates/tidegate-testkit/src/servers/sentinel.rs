@@ -5,11 +5,14 @@ use std::time::{Duration, Instant};
 
 /// A master, two replicas, three sentinels.
 pub struct Watched {
+    /// The master and its replicas; a failover changes which is which.
     pub servers: Vec<Server>,
+    /// Two of the three must agree.
     pub sentinels: Vec<Server>,
 }
 
 impl Watched {
+    /// Starts all six and waits until they know each other.
     pub fn start() -> Watched {
         let arguments = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "local"];
         let master = Server::redis(&arguments);
@@ -22,6 +25,7 @@ impl Watched {
         watched
     }
 
+    /// Polls until it is so, for 40 s.
     pub fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
         let since = Instant::now();
         while !is_so() {
@@ -42,11 +46,13 @@ impl Watched {
             && self.master().command(&["INFO", "replication"]).matches("state=online").count() == 2
     }
 
+    /// The master, by the word of the first sentinel.
     pub fn master(&self) -> &Server {
         let port = master_by(&self.sentinels[0]);
         self.servers.iter().find(|server| server.port == port).unwrap()
     }
 
+    /// The sentinels' addresses, as a store's.
     pub fn url(&self) -> String {
         let addresses: Vec<String> =
             self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
@@ -54,6 +60,7 @@ impl Watched {
     }
 }
 
+/// The port of the master that this sentinel names.
 pub fn master_by(sentinel: &Server) -> u16 {
     let told = sentinel.command(&["SENTINEL", "get-master-addr-by-name", MASTER]);
     told.lines().nth(4).unwrap().parse().unwrap()

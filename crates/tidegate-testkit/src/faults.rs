@@ -1,10 +1,7 @@
 //! A TCP proxy that fails on demand, for tests: it stands before a server and delays, cuts, resets, starves
 //! or swallows what goes through it.
 //!
-//! Shared by the tests of several crates through `#[path]`. It knows no protocol: faults are in bytes and
-//! time. Each connection has three threads, which end when the proxy is dropped.
-#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "not every test uses all of it")]
+//! It knows no protocol: faults are in bytes and time. Each connection has three threads, which end when the proxy is dropped.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -34,6 +31,7 @@ pub enum Fault {
 
 /// A proxy on a free port.
 pub struct Proxy {
+    /// Where clients connect instead.
     pub port: u16,
     shared: Arc<Shared>,
 }

@@ -1,10 +1,10 @@
 //! HTTP by hand: as fast as the server, and able to stop in the middle.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 /// Sends a request on a kept-open connection: the status and the body. 0: the connection broke.
-pub(crate) fn exchange(wire: &mut TcpStream, what: &str, body: &str) -> (u16, String) {
+pub fn exchange(wire: &mut TcpStream, what: &str, body: &str) -> (u16, String) {
     let request = format!("{what} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     if wire.write_all(request.as_bytes()).is_err() {
         return (0, String::new());
@@ -13,7 +13,7 @@ pub(crate) fn exchange(wire: &mut TcpStream, what: &str, body: &str) -> (u16, St
 }
 
 /// Reads one response.
-pub(crate) fn response(wire: &mut TcpStream) -> (u16, String) {
+pub fn response(wire: &mut TcpStream) -> (u16, String) {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {
@@ -30,4 +30,17 @@ pub(crate) fn response(wire: &mut TcpStream) -> (u16, String) {
             _ => return (0, String::new()),
         }
     }
+}
+
+/// GET on a connection of its own, with these header fields (`name: value\r\n` each): the whole answer as text.
+///
+/// # Errors
+/// When nobody listens, or nothing comes within [`WAIT_TIME_MAX`](crate::WAIT_TIME_MAX).
+pub fn get(address: SocketAddr, path: &str, fields: &str) -> std::io::Result<String> {
+    let mut wire = TcpStream::connect(address)?;
+    wire.set_read_timeout(Some(crate::WAIT_TIME_MAX))?;
+    write!(wire, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{fields}\r\n")?;
+    let mut answer = String::new();
+    wire.read_to_string(&mut answer)?;
+    Ok(answer)
 }
