@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 use tidegate::{Algorithm, Gate, LimiterSpec, Policy, Rules};
-use tidegate_doors::udp::{Clerk, Counters, Desk, Route, Routing, Slot, Sockets, serve};
+use tidegate_doors::udp::{Counters, Responder, Route, Routing, Scratch, Slot, Sockets, serve};
 
 const KEYS: u32 = 1_000_000;
 const ROUNDS: usize = 25;
@@ -39,7 +39,7 @@ const WINDOW: usize = 1_024;
 const BUFFER_BYTES: usize = 4 << 20;
 
 fn main() {
-    let (one, hundred) = (desk(1), desk(100));
+    let (one, hundred) = (responder(1), responder(100));
     let mut alike = Client::new(|i| (u64::from(i) * 40_503 % 65_536).to_string());
     let mut unlike = Client::new(|i| "7".repeat(1 + i as usize % 5));
     let names = ["tidegate", "tidegate, 100 routes", "recvmmsg echo", "tokio echo", "tidegate, no runs"];
@@ -74,18 +74,18 @@ fn main() {
 }
 
 /// A million keys in the table; all routes but the last match nothing.
-fn desk(routes: usize) -> Desk {
+fn responder(routes: usize) -> Responder {
     let rules = Rules::new(Algorithm::StrictAverage, &["22 per 20s".parse().unwrap()]).unwrap();
     let gate = Gate::embedded(Policy::new(vec![LimiterSpec::new("ip", rules)]).unwrap());
     let others = (1..routes).map(|i| format!(r"^service{i} ip=\d+\.\d+\.\d+\.\d+$"));
     let patterns = others.chain([r"^ws ip=\d+\.\d+\.\d+\.\d+$".to_owned()]);
     let routes = patterns.map(|pattern| Route { pattern, limiter: "ip".to_owned() }).collect();
-    let desk = Desk::new(gate, &Routing { rewrites: Vec::new(), routes }).unwrap();
-    let (mut clerk, mut slots) = (Clerk::default(), [Slot::default()]);
+    let responder = Responder::new(gate, &Routing { rewrites: Vec::new(), routes }).unwrap();
+    let (mut scratch, mut slots) = (Scratch::default(), [Slot::default()]);
     for key in 0..KEYS {
-        desk.answer(&mut clerk, &[request("1", key).as_bytes()], desk.gate().now(), &mut slots);
+        responder.answer(&mut scratch, &[request("1", key).as_bytes()], responder.gate().now(), &mut slots);
     }
-    desk
+    responder
 }
 
 fn request(id: &str, key: u32) -> String {
@@ -132,10 +132,10 @@ fn busy_ns(name: &str) -> u64 {
     named.filter_map(spent).sum()
 }
 
-fn door(desk: &Desk, stop: &AtomicBool, tell: Sender<SocketAddr>) {
+fn door(responder: &Responder, stop: &AtomicBool, tell: Sender<SocketAddr>) {
     let sockets = Sockets::bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
     tell.send(sockets.address()).unwrap();
-    serve(&sockets, desk, &Counters::new(&sockets), stop).unwrap();
+    serve(&sockets, responder, &Counters::new(&sockets), stop).unwrap();
 }
 
 fn batch_echo(stop: &AtomicBool, tell: Sender<SocketAddr>) {

@@ -1,6 +1,6 @@
 //! The UDP door: the `over_limit` protocol.
 //!
-//! A [`Desk`] turns datagrams into replies: it parses with `tidegate-wire`, finds the limiter with
+//! A [`Responder`] turns datagrams into replies: it parses with `tidegate-wire`, finds the limiter with
 //! [`Routes`] and asks the engine, a batch at a time. It does no I/O, so that the simulator answers
 //! with the same code. [`serve`] is the I/O around it: a thread and a socket of its own for each
 //! processor, datagrams in batches. Invariant: what is denied is answered; silence is an admission.
@@ -8,14 +8,14 @@
 mod batch;
 mod client;
 mod counters;
-mod desk;
+mod responder;
 mod routes;
 mod server;
 mod sockets;
 
 pub use client::{Client, TIMEOUT};
 pub use counters::Counters;
-pub use desk::{Clerk, Desk, Slot};
+pub use responder::{Responder, Scratch, Slot};
 pub use routes::{
     Caches, PATTERN_LEN_MAX, REPLACEMENT_LEN_MAX, REWRITES_MAX, ROUTES_MAX, Rewrite, Route, RouteProblem, Routes,
     Routing,

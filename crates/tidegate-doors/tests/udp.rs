@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tidegate::{Algorithm, Gate, LimiterSpec, Policy, Rules};
-use tidegate_doors::udp::{Counters, Desk, Route, Routing, Sockets, serve};
+use tidegate_doors::udp::{Counters, Responder, Route, Routing, Sockets, serve};
 use tidegate_testkit::number;
 
 fn policy(limit: &str) -> Policy {
@@ -19,13 +19,13 @@ fn routing(pattern: &str) -> Routing {
 }
 
 /// Runs a door while `ask` talks to it.
-fn with_door(address: &str, ask: impl FnOnce(SocketAddr, &Desk)) {
-    let desk = Desk::new(Gate::embedded(policy("3 per hour")), &routing("^ws ip=")).unwrap();
+fn with_door(address: &str, ask: impl FnOnce(SocketAddr, &Responder)) {
+    let responder = Responder::new(Gate::embedded(policy("3 per hour")), &routing("^ws ip=")).unwrap();
     let sockets = Sockets::bind(address.parse().unwrap(), 2).unwrap();
     let (address, counters, stop) = (sockets.address(), Counters::new(&sockets), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let door = scope.spawn(|| serve(&sockets, &desk, &counters, &stop));
-        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(address, &desk)));
+        let door = scope.spawn(|| serve(&sockets, &responder, &counters, &stop));
+        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(address, &responder)));
         stop.store(true, SeqCst);
         failed.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let told = Instant::now();
@@ -126,14 +126,14 @@ fn a_client_with_many_requests_under_way_gets_every_reply() {
 
 #[test]
 fn routes_and_limits_are_replaced_under_way() {
-    with_door("127.0.0.1:0", |address, desk| {
+    with_door("127.0.0.1:0", |address, responder| {
         let client = Client::to(address);
         assert_eq!(client.ask("over_limit ws ip=1"), "ok N 1.0 3.0 3600");
-        desk.gate().reload(&policy("9 per minute")).unwrap();
-        desk.reload(&routing("^(ws|search) ip=")).unwrap();
+        responder.gate().reload(&policy("9 per minute")).unwrap();
+        responder.reload(&routing("^(ws|search) ip=")).unwrap();
         assert_eq!(client.ask("over_limit ws ip=1"), "ok N 2.0 9.0 60");
         assert_eq!(client.ask("over_limit search ip=1"), "ok N 1.0 9.0 60");
-        assert!(desk.reload(&routing("(")).is_err());
+        assert!(responder.reload(&routing("(")).is_err());
         assert_eq!(client.ask("over_limit search ip=1"), "ok N 2.0 9.0 60");
     });
 }
@@ -149,7 +149,7 @@ fn an_address_is_not_shared_with_another_process() {
 #[test]
 fn s1_garbage_neither_stops_nor_slows_it() {
     let seconds = number("TIDEGATE_GARBAGE_SECONDS", 1);
-    with_door("127.0.0.1:0", |address, desk| {
+    with_door("127.0.0.1:0", |address, responder| {
         let (start, mut seed, mut sent) = (Instant::now(), 1_u64, 0_u64);
         let noise = Client::to(address);
         let (mut bytes, mut settled) = ([0; 600], None);
@@ -183,7 +183,7 @@ fn s1_garbage_neither_stops_nor_slows_it() {
         assert!(cfg!(debug_assertions) || took < Duration::from_millis(100), "{took:?}");
         // In a short run the table may still be filling.
         assert!(seconds < 30 || grown < 4 << 10, "{grown} KiB more in the second half");
-        assert!(desk.gate().usage().bytes <= desk.gate().usage().max_bytes);
+        assert!(responder.gate().usage().bytes <= responder.gate().usage().max_bytes);
     });
 }
 

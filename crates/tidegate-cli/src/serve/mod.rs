@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate::{Clock, Gate, Settings};
 use tidegate_doors::http::{self, HttpSettings};
-use tidegate_doors::udp::{self, Counters, Desk, Sockets};
+use tidegate_doors::udp::{self, Counters, Responder, Sockets};
 use tidegate_events::Streams;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -83,7 +83,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
     let gate = open(&config).await?;
     let streams = Arc::new(streams::open(&config, &gate).await?);
-    let desk = Desk::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
+    let desk = Responder::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
     let desk = Arc::new(desk);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
@@ -156,7 +156,7 @@ async fn http_door(
 /// The UDP door has threads of its own; this waits for them.
 async fn udp_door(
     sockets: Sockets,
-    desk: Arc<Desk>,
+    desk: Arc<Responder>,
     counters: Arc<Counters>,
     stopped: watch::Receiver<bool>,
 ) -> Result<(), String> {

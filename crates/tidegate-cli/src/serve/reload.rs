@@ -5,7 +5,7 @@ use crate::human;
 use crate::watch::Watch;
 use std::path::PathBuf;
 use tidegate::Gate;
-use tidegate_doors::udp::Desk;
+use tidegate_doors::udp::Responder;
 use tidegate_proxy::Proxy;
 use tracing::{error, info, warn};
 
@@ -27,7 +27,7 @@ impl Reloader {
     }
 
     /// Reads the file and puts its policy in force. `running` is what the process started with.
-    pub(super) async fn reload(&mut self, gate: &Gate, desk: &Desk, proxy: Option<&Proxy>, running: &Config) {
+    pub(super) async fn reload(&mut self, gate: &Gate, desk: &Responder, proxy: Option<&Proxy>, running: &Config) {
         // Whoever asked for it, what is there now is about to be read.
         let _ = self.watch.has_changed();
         let file = self.file.clone();

@@ -9,7 +9,7 @@ use super::streams::Streams;
 use super::tally::{Charts, Tally};
 use std::io::{self, Write};
 use tidegate::{Answer, AskError, Clock, Gate, IfBlocked, Micros, Policy, Request, Settings, Target, Which};
-use tidegate_doors::udp::{Clerk, Desk, Routing, Slot};
+use tidegate_doors::udp::{Responder, Routing, Scratch, Slot};
 use tidegate_events::StreamSpec;
 
 /// Memory that a replay may take; past it new keys are counted together, as in a full server.
@@ -22,8 +22,8 @@ const PAGE: usize = 1_000;
 /// An engine that is being replayed to.
 pub(super) struct Replay<W> {
     gate: Gate,
-    desk: Desk,
-    clerk: Clerk,
+    responder: Responder,
+    scratch: Scratch,
     streams: Streams,
     out: W,
     tally: Tally,
@@ -69,11 +69,11 @@ impl<W: Write> Replay<W> {
         let settings = Settings { max_memory: MEMORY_MAX, path: None };
         let gate =
             Gate::open(policy, &settings, Clock::manual(Micros::ZERO)).map_err(|error| format!("error: {error}"))?;
-        let desk = Desk::new(gate.clone(), routing).map_err(|error| format!("error: udp: {error}"))?;
+        let responder = Responder::new(gate.clone(), routing).map_err(|error| format!("error: udp: {error}"))?;
         Ok(Replay {
             gate,
-            desk,
-            clerk: Clerk::default(),
+            responder,
+            scratch: Scratch::default(),
             streams: Streams::new(streams),
             out,
             tally: Tally::new(charts),
@@ -150,7 +150,7 @@ impl<W: Write> Replay<W> {
     fn datagram(&mut self, at: &str, datagram: &[u8]) -> Result<(), ReplayError> {
         let (now, tally) = (self.now, &mut self.tally);
         let mut slot = [Slot::default()];
-        self.desk.answer_seen(&mut self.clerk, &[datagram], now, &mut slot, |key, limiter, ruling| {
+        self.responder.answer_seen(&mut self.scratch, &[datagram], now, &mut slot, |key, limiter, ruling| {
             match (limiter, ruling) {
                 (Some(limiter), Some(ruling)) => tally.count(now, &limiter.answer(ruling, now), Some(key)),
                 (Some(limiter), None) => tally.count(now, &limiter.disabled_answer(now), Some(key)),

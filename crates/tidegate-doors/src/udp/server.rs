@@ -2,7 +2,7 @@
 
 use super::batch::{BATCH, Incoming, send};
 use super::counters::Counters;
-use super::desk::{Clerk, Desk, Slot};
+use super::responder::{Responder, Scratch, Slot};
 use super::sockets::Sockets;
 use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
@@ -24,12 +24,12 @@ const THREADS_THAT_WAIT: usize = 8;
 ///
 /// # Errors
 /// When a thread cannot be started; the others are stopped then.
-pub fn serve(sockets: &Sockets, desk: &Desk, counters: &Counters, stop: &AtomicBool) -> io::Result<()> {
+pub fn serve(sockets: &Sockets, responder: &Responder, counters: &Counters, stop: &AtomicBool) -> io::Result<()> {
     std::thread::scope(|scope| {
-        let threads = if desk.gate().is_elsewhere() { THREADS_THAT_WAIT } else { 1 };
+        let threads = if responder.gate().is_elsewhere() { THREADS_THAT_WAIT } else { 1 };
         for socket in sockets.all.iter().flat_map(|socket| std::iter::repeat_n(socket, threads)) {
             let thread = std::thread::Builder::new().name("udp".to_owned());
-            if let Err(error) = thread.spawn_scoped(scope, || work(socket, desk, counters, stop)) {
+            if let Err(error) = thread.spawn_scoped(scope, || work(socket, responder, counters, stop)) {
                 stop.store(true, Relaxed);
                 return Err(error);
             }
@@ -38,12 +38,12 @@ pub fn serve(sockets: &Sockets, desk: &Desk, counters: &Counters, stop: &AtomicB
     })
 }
 
-fn work(socket: &UdpSocket, desk: &Desk, counters: &Counters, stop: &AtomicBool) {
+fn work(socket: &UdpSocket, responder: &Responder, counters: &Counters, stop: &AtomicBool) {
     let mut incoming = Incoming::new();
-    let (mut clerk, mut slots) = (Clerk::default(), vec![Slot::default(); BATCH]);
+    let (mut scratch, mut slots) = (Scratch::default(), vec![Slot::default(); BATCH]);
     while !stop.load(Relaxed) {
         match incoming.receive(socket) {
-            Ok(()) => answer(socket, &incoming, &mut clerk, &mut slots, desk, counters),
+            Ok(()) => answer(socket, &incoming, &mut scratch, &mut slots, responder, counters),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => {
                 counters.errors.fetch_add(1, Relaxed);
@@ -56,14 +56,14 @@ fn work(socket: &UdpSocket, desk: &Desk, counters: &Counters, stop: &AtomicBool)
 fn answer(
     socket: &UdpSocket,
     incoming: &Incoming,
-    clerk: &mut Clerk,
+    scratch: &mut Scratch,
     slots: &mut [Slot],
-    desk: &Desk,
+    responder: &Responder,
     counters: &Counters,
 ) {
     let datagrams = incoming.datagrams();
     let slots = &mut slots[..datagrams.len()];
-    desk.answer(clerk, &datagrams, desk.gate().now(), slots);
+    responder.answer(scratch, &datagrams, responder.gate().now(), slots);
     let mut replies = 0;
     let answered = incoming.senders().zip(slots.iter()).filter_map(|(sender, slot)| Some((sender?, slot.reply()?)));
     let unsent = send(socket, answered.inspect(|_| replies += 1));

@@ -10,7 +10,7 @@ use tidegate_wire::udp::{Command, REPLY_LEN_MAX, Reply, Request};
 
 /// Answers datagrams on an engine, by routes that can be replaced while it is asked.
 #[derive(Debug)]
-pub struct Desk {
+pub struct Responder {
     gate: Gate,
     live: ArcSwap<Live>,
 }
@@ -55,15 +55,15 @@ impl Slot {
 
 /// What one thread keeps between batches.
 #[derive(Default)]
-pub struct Clerk {
+pub struct Scratch {
     /// The routes as of the last batch, with this thread's caches for them.
     at: Option<(Arc<Live>, Caches)>,
     rulings: Vec<Ruling>,
 }
 
-impl fmt::Debug for Clerk {
+impl fmt::Debug for Scratch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clerk")
+        f.write_str("Scratch")
     }
 }
 
@@ -75,20 +75,20 @@ struct Waiting<'d> {
     key: Cow<'d, [u8]>,
 }
 
-impl Desk {
-    /// A desk on this engine.
+impl Responder {
+    /// A responder on this engine.
     ///
     /// # Errors
     /// A rule is refused, or names a limiter that the engine does not have.
-    pub fn new(gate: Gate, routing: &Routing) -> Result<Desk, RouteProblem> {
+    pub fn new(gate: Gate, routing: &Routing) -> Result<Responder, RouteProblem> {
         let live = ArcSwap::from_pointee(Live::new(&gate, routing)?);
-        Ok(Desk { gate, live })
+        Ok(Responder { gate, live })
     }
 
     /// Puts other routes in force, or the same on the limiters of the engine's new policy.
     ///
     /// # Errors
-    /// As [`Desk::new`]; the old ones stay in force then.
+    /// As [`Responder::new`]; the old ones stay in force then.
     pub fn reload(&self, routing: &Routing) -> Result<(), RouteProblem> {
         self.live.store(Arc::new(Live::new(&self.gate, routing)?));
         Ok(())
@@ -101,22 +101,22 @@ impl Desk {
     }
 
     /// Answers datagrams as if each came alone, in order, all at `now`; `slots` are as many.
-    pub fn answer(&self, clerk: &mut Clerk, datagrams: &[&[u8]], now: Micros, slots: &mut [Slot]) {
-        self.answer_seen(clerk, datagrams, now, slots, |_, _, _| {});
+    pub fn answer(&self, scratch: &mut Scratch, datagrams: &[&[u8]], now: Micros, slots: &mut [Slot]) {
+        self.answer_seen(scratch, datagrams, now, slots, |_, _, _| {});
     }
 
     /// The same; `seen` is told of every use of a key: its limiter, if it has one, and the ruling, if
     /// the limiter is enabled.
     pub fn answer_seen(
         &self,
-        clerk: &mut Clerk,
+        scratch: &mut Scratch,
         datagrams: &[&[u8]],
         now: Micros,
         slots: &mut [Slot],
         mut seen: impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
     ) {
-        let rulings = &mut clerk.rulings;
-        let (live, caches) = self.in_force(&mut clerk.at);
+        let rulings = &mut scratch.rulings;
+        let (live, caches) = self.in_force(&mut scratch.at);
         let batch = self.gate.batch(now);
         // Counting all shards takes a while: once a batch is enough.
         let mut size = None;
