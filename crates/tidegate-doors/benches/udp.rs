@@ -16,7 +16,7 @@ use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, addr::SocketAddrArg as _, sendmmsg};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io::{IoSlice, IoSliceMut};
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 use tidegate::{Algorithm, Gate, LimiterSpec, Policy, Rules};
 use tidegate_doors::udp::{Counters, Responder, Route, Routing, Scratch, Slot, Sockets, serve};
 
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// A door here is told the address that each datagram asked, and sends its reply from there.
+const WILDCARD: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 const KEYS: u32 = 1_000_000;
 const ROUNDS: usize = 25;
 const WARM_UP: Duration = Duration::from_millis(50);
@@ -42,18 +45,28 @@ fn main() {
     let (one, hundred) = (responder(1), responder(100));
     let mut alike = Client::new(|i| (u64::from(i) * 40_503 % 65_536).to_string());
     let mut unlike = Client::new(|i| "7".repeat(1 + i as usize % 5));
-    let names = ["tidegate", "tidegate, 100 routes", "recvmmsg echo", "tokio echo", "tidegate, no runs"];
-    let mut rounds: Vec<[f64; 5]> = Vec::new();
+    let names = [
+        "tidegate",
+        "tidegate, 100 routes",
+        "recvmmsg echo",
+        "tokio echo",
+        "tidegate, no runs",
+        "wildcard",
+        "wildcard, no runs",
+    ];
+    let mut rounds: Vec<[f64; 7]> = Vec::new();
     for _ in 0..ROUNDS {
         rounds.push([
-            measure("udp", &mut alike, |stop, tell| door(&one, stop, tell)),
-            measure("udp", &mut alike, |stop, tell| door(&hundred, stop, tell)),
+            measure("udp", &mut alike, |stop, tell| door(&one, LOOPBACK, stop, tell)),
+            measure("udp", &mut alike, |stop, tell| door(&hundred, LOOPBACK, stop, tell)),
             measure("echo", &mut alike, batch_echo),
             measure("echo", &mut alike, tokio_echo),
-            measure("udp", &mut unlike, |stop, tell| door(&one, stop, tell)),
+            measure("udp", &mut unlike, |stop, tell| door(&one, LOOPBACK, stop, tell)),
+            measure("udp", &mut alike, |stop, tell| door(&one, WILDCARD, stop, tell)),
+            measure("udp", &mut unlike, |stop, tell| door(&one, WILDCARD, stop, tell)),
         ]);
     }
-    let median = |of: &dyn Fn(&[f64; 5]) -> f64| {
+    let median = |of: &dyn Fn(&[f64; 7]) -> f64| {
         let mut all: Vec<f64> = rounds.iter().map(of).collect();
         all.sort_by(f64::total_cmp);
         all[all.len() / 2]
@@ -71,6 +84,8 @@ fn main() {
     ratio("tidegate, no runs / tokio echo", 4, 3);
     ratio("recvmmsg echo / tokio echo", 2, 3);
     ratio("cost of 100 routes / cost of 1", 0, 1);
+    ratio("wildcard / tidegate", 5, 0);
+    ratio("wildcard, no runs / no runs", 6, 4);
 }
 
 /// A million keys in the table; all routes but the last match nothing.
@@ -132,9 +147,9 @@ fn busy_ns(name: &str) -> u64 {
     named.filter_map(spent).sum()
 }
 
-fn door(responder: &Responder, stop: &AtomicBool, tell: Sender<SocketAddr>) {
-    let sockets = Sockets::bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
-    tell.send(sockets.address()).unwrap();
+fn door(responder: &Responder, address: IpAddr, stop: &AtomicBool, tell: Sender<SocketAddr>) {
+    let sockets = Sockets::bind((address, 0).into(), 1).unwrap();
+    tell.send((LOOPBACK, sockets.address().port()).into()).unwrap();
     serve(&sockets, responder, &Counters::new(&sockets), stop).unwrap();
 }
 

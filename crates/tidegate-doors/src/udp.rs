@@ -12,6 +12,7 @@ mod responder;
 mod routes;
 mod server;
 mod sockets;
+mod source;
 
 pub use client::{Client, TIMEOUT};
 pub use counters::Counters;

@@ -2,10 +2,12 @@
 //!
 //! A packet's way through the kernel is nearly all of its cost; a decision is a few percent. So replies
 //! of one length to one client, which come in runs when it has many requests under way, go that way
-//! together.
+//! together. Invariant: a reply leaves from the address that its request was sent to; a client that is
+//! connected to that address gets no other.
 
+use super::source::Source;
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, RecvMsg, SockaddrStorage, recvmmsg, sendmsg};
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, addr::SocketAddrArg as _, sendmmsg};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -22,16 +24,39 @@ const _: () = assert!(BUFFER_LEN > REQUEST_LEN_MAX);
 pub(super) struct Incoming {
     headers: MultiHeaders<SockaddrStorage>,
     buffers: Box<[[u8; BUFFER_LEN]; BATCH]>,
-    /// Length and sender of each; no sender: one that cannot be answered.
-    arrived: Vec<(usize, Option<SocketAddr>)>,
+    arrived: Vec<Arrival>,
+    asked: Asked,
+}
+
+/// Does the kernel tell to which address each datagram was sent? It has to when the socket is bound to
+/// the wildcard address; a socket with an address of its own sends from that one anyway.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    Told,
+    TheSockets,
+}
+
+struct Arrival {
+    len: usize,
+    /// `None`: the sender cannot be answered.
+    peer: Option<Peer>,
+}
+
+/// Where a reply goes, and what it leaves from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Peer {
+    client: SocketAddr,
+    /// The address that was asked; `None`: the socket's own.
+    source: Option<Source>,
 }
 
 impl Incoming {
-    pub(super) fn new() -> Incoming {
+    pub(super) fn new(asked: Asked) -> Incoming {
         Incoming {
-            headers: MultiHeaders::preallocate(BATCH, None),
+            headers: headers(asked),
             buffers: Box::new([[0; BUFFER_LEN]; BATCH]),
             arrived: Vec::with_capacity(BATCH),
+            asked,
         }
     }
 
@@ -41,18 +66,34 @@ impl Incoming {
         let mut slices = self.buffers.each_mut().map(|buffer| [IoSliceMut::new(buffer)]);
         let flags = MsgFlags::MSG_WAITFORONE;
         let messages = recvmmsg(socket.as_raw_fd(), &mut self.headers, slices.iter_mut(), flags, None)?;
-        self.arrived.extend(messages.map(|message| (message.bytes, message.address.and_then(sender))));
+        let asked = self.asked;
+        self.arrived.extend(messages.map(|message| Arrival { len: message.bytes, peer: peer(&message, asked) }));
+        // The kernel leaves the room for the asked address as long as what it wrote there; nothing
+        // written would be no room from then on.
+        if asked == Asked::Told && self.peers().any(|peer| peer.is_some_and(|peer| peer.source.is_none())) {
+            self.headers = headers(asked);
+        }
         Ok(())
     }
 
     /// The datagrams, in the order in which they came.
     pub(super) fn datagrams(&self) -> Vec<&[u8]> {
-        self.buffers.iter().zip(&self.arrived).map(|(buffer, (len, _))| &buffer[..(*len).min(BUFFER_LEN)]).collect()
+        self.buffers.iter().zip(&self.arrived).map(|(buffer, it)| &buffer[..it.len.min(BUFFER_LEN)]).collect()
     }
 
-    pub(super) fn senders(&self) -> impl Iterator<Item = Option<SocketAddr>> {
-        self.arrived.iter().map(|(_, sender)| *sender)
+    pub(super) fn peers(&self) -> impl Iterator<Item = Option<Peer>> {
+        self.arrived.iter().map(|arrival| arrival.peer)
     }
+}
+
+fn headers(asked: Asked) -> MultiHeaders<SockaddrStorage> {
+    MultiHeaders::preallocate(BATCH, (asked == Asked::Told).then(Source::room))
+}
+
+fn peer(message: &RecvMsg<'_, '_, SockaddrStorage>, asked: Asked) -> Option<Peer> {
+    let client = sender(message.address?)?;
+    let source = if asked == Asked::Told { message.cmsgs().ok()?.find_map(|told| Source::of(&told)) } else { None };
+    Some(Peer { client, source })
 }
 
 fn sender(address: SockaddrStorage) -> Option<SocketAddr> {
@@ -64,11 +105,11 @@ fn sender(address: SockaddrStorage) -> Option<SocketAddr> {
 
 /// Sends replies in their order; how many could not be sent. One that fails does not take the others
 /// with it.
-pub(super) fn send<'r>(socket: &UdpSocket, replies: impl Iterator<Item = (SocketAddr, &'r [u8])>) -> u64 {
-    let mut to: Vec<SocketAddr> = Vec::with_capacity(BATCH);
+pub(super) fn send<'r>(socket: &UdpSocket, replies: impl Iterator<Item = (Peer, &'r [u8])>) -> u64 {
+    let mut to: Vec<Peer> = Vec::with_capacity(BATCH);
     let mut texts: Vec<IoSlice<'_>> = Vec::with_capacity(BATCH);
-    for (address, text) in replies {
-        to.push(address);
+    for (peer, text) in replies {
+        to.push(peer);
         texts.push(IoSlice::new(text));
     }
     // Those before `sent` are gone, those from there to `at` go one by one.
@@ -92,9 +133,9 @@ const RUN_MIN: usize = 3;
 /// Most bytes of a run; the kernel takes it as one datagram of at most 64 KiB, until it cuts it up.
 const RUN_BYTES_MAX: usize = 60_000;
 
-/// How many replies from the first on go to the same client and are as long as the first; the last
-/// of them may be shorter.
-fn run_len(to: &[SocketAddr], texts: &[IoSlice<'_>]) -> usize {
+/// How many replies from the first on go to the same client from the same address and are as long as
+/// the first; the last of them may be shorter.
+fn run_len(to: &[Peer], texts: &[IoSlice<'_>]) -> usize {
     let len = texts[0].len();
     let most = to.len().min(RUN_BYTES_MAX / len.max(1));
     let mut run = 1;
@@ -109,28 +150,47 @@ fn run_len(to: &[SocketAddr], texts: &[IoSlice<'_>]) -> usize {
 
 /// Sends a run as one: the kernel routes it once and cuts it into datagrams at the end (UDP_SEGMENT).
 /// This is most of what a reply costs, and a busy client that asks from one socket gets such runs.
-fn send_run(socket: &UdpSocket, to: &[SocketAddr], texts: &[IoSlice<'_>]) -> u64 {
+fn send_run(socket: &UdpSocket, to: &[Peer], texts: &[IoSlice<'_>]) -> u64 {
     let Ok(len) = u16::try_from(texts[0].len()) else { return send_each(socket, to, texts) };
-    let address = SockaddrStorage::from(to[0]);
-    let cut = [ControlMessage::UdpGsoSegments(&len)];
+    match send_one(socket, &to[0], texts, Some(&len)) {
+        Ok(()) => 0,
+        // No room in time, and none for each by itself either.
+        Err(Errno::EAGAIN) => texts.len() as u64,
+        // A kernel or a network card that cannot do it, a path with small packets, or nobody there.
+        Err(_) => send_each(socket, to, texts),
+    }
+}
+
+fn send_each(socket: &UdpSocket, to: &[Peer], texts: &[IoSlice<'_>]) -> u64 {
+    if to.iter().any(|peer| peer.source.is_some()) {
+        // The wrapper of sendmmsg has no words for a source address.
+        let failed = |(peer, text): &(&Peer, &[IoSlice<'_>])| send_one(socket, peer, text, None).is_err();
+        return to.iter().zip(texts.chunks(1)).filter(failed).count() as u64;
+    }
+    send_together(socket, to, texts)
+}
+
+/// One system call: a datagram, or several of `segment` bytes each.
+fn send_one(socket: &UdpSocket, to: &Peer, texts: &[IoSlice<'_>], segment: Option<&u16>) -> nix::Result<()> {
+    let address = SockaddrStorage::from(to.client);
+    let source = to.source.as_ref().map(Source::message);
+    let control: Vec<ControlMessage<'_>> =
+        segment.map(ControlMessage::UdpGsoSegments).into_iter().chain(source).collect();
     loop {
-        match sendmsg(socket.as_raw_fd(), texts, &cut, MsgFlags::empty(), Some(&address)) {
-            Ok(_) => return 0,
+        match sendmsg(socket.as_raw_fd(), texts, &control, MsgFlags::empty(), Some(&address)) {
             Err(Errno::EINTR) => {}
-            // No room in time, and none for each by itself either.
-            Err(Errno::EAGAIN) => return texts.len() as u64,
-            // A kernel or a network card that cannot do it, a path with small packets, or nobody there.
-            Err(_) => return send_each(socket, to, texts),
+            sent => return sent.map(drop),
         }
     }
 }
 
-fn send_each(socket: &UdpSocket, to: &[SocketAddr], texts: &[IoSlice<'_>]) -> u64 {
+/// One system call for all, from the socket's own address.
+fn send_together(socket: &UdpSocket, to: &[Peer], texts: &[IoSlice<'_>]) -> u64 {
     if to.is_empty() {
         return 0;
     }
     let mut addresses: Vec<SocketAddrAny> = Vec::with_capacity(to.len());
-    addresses.extend(to.iter().map(|address| address.as_any()));
+    addresses.extend(to.iter().map(|peer| peer.client.as_any()));
     let mut controls: Vec<SendAncillaryBuffer<'_, '_, '_>> = Vec::with_capacity(to.len());
     controls.extend(to.iter().map(|_| SendAncillaryBuffer::default()));
     let parts = addresses.iter().zip(texts.chunks(1)).zip(&mut controls);
@@ -163,12 +223,13 @@ mod tests {
         let (server, clients) = (bind(), [bind(), bind()]);
         let mut to: Vec<SocketAddr> = clients.iter().map(|client| client.local_addr().unwrap()).collect();
         to.push("127.0.0.1:0".parse().unwrap());
-        let replies: Vec<(SocketAddr, &[u8])> =
-            replies.iter().map(|(client, text)| (to[*client], text.as_bytes())).collect();
+        let peer = |client: usize| Peer { client: to[client], source: None };
+        let replies: Vec<(Peer, &[u8])> =
+            replies.iter().map(|(client, text)| (peer(*client), text.as_bytes())).collect();
         assert_eq!(send(&server, replies.iter().copied()), failed);
         for (client, address) in clients.iter().zip(&to) {
             client.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
-            for (_, text) in replies.iter().filter(|(to, _)| to == address) {
+            for (_, text) in replies.iter().filter(|(to, _)| to.client == *address) {
                 let mut buffer = [0; 2_000];
                 let len = client.recv(&mut buffer).unwrap();
                 assert_eq!(&buffer[..len], *text);
@@ -176,8 +237,8 @@ mod tests {
             client.set_nonblocking(true).unwrap();
             assert!(client.recv(&mut [0; 9]).is_err(), "more than was sent");
         }
-        let (mut addresses, mut texts): (Vec<SocketAddr>, Vec<IoSlice<'_>>) =
-            replies.iter().map(|(address, text)| (*address, IoSlice::new(text))).unzip();
+        let (mut addresses, mut texts): (Vec<Peer>, Vec<IoSlice<'_>>) =
+            replies.iter().map(|(peer, text)| (*peer, IoSlice::new(text))).unzip();
         let mut found = Vec::new();
         while !texts.is_empty() {
             let run = run_len(&addresses, &texts);

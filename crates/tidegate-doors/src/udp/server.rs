@@ -1,6 +1,6 @@
 //! The door's threads: receive a batch, answer it at one reading of the clock, send the replies.
 
-use super::batch::{BATCH, Incoming, send};
+use super::batch::{Asked, BATCH, Incoming, send};
 use super::counters::Counters;
 use super::responder::{Responder, Scratch, Slot};
 use super::sockets::Sockets;
@@ -29,7 +29,7 @@ pub fn serve(sockets: &Sockets, responder: &Responder, counters: &Counters, stop
         let threads = if responder.gate().is_elsewhere() { THREADS_THAT_WAIT } else { 1 };
         for socket in sockets.all.iter().flat_map(|socket| std::iter::repeat_n(socket, threads)) {
             let thread = std::thread::Builder::new().name("udp".to_owned());
-            if let Err(error) = thread.spawn_scoped(scope, || work(socket, responder, counters, stop)) {
+            if let Err(error) = thread.spawn_scoped(scope, || work(socket, sockets.asked, responder, counters, stop)) {
                 stop.store(true, Relaxed);
                 return Err(error);
             }
@@ -38,8 +38,8 @@ pub fn serve(sockets: &Sockets, responder: &Responder, counters: &Counters, stop
     })
 }
 
-fn work(socket: &UdpSocket, responder: &Responder, counters: &Counters, stop: &AtomicBool) {
-    let mut incoming = Incoming::new();
+fn work(socket: &UdpSocket, asked: Asked, responder: &Responder, counters: &Counters, stop: &AtomicBool) {
+    let mut incoming = Incoming::new(asked);
     let (mut scratch, mut slots) = (Scratch::default(), vec![Slot::default(); BATCH]);
     while !stop.load(Relaxed) {
         match incoming.receive(socket) {
@@ -65,7 +65,7 @@ fn answer(
     let slots = &mut slots[..datagrams.len()];
     responder.answer(scratch, &datagrams, responder.gate().now(), slots);
     let mut replies = 0;
-    let answered = incoming.senders().zip(slots.iter()).filter_map(|(sender, slot)| Some((sender?, slot.reply()?)));
+    let answered = incoming.peers().zip(slots.iter()).filter_map(|(peer, slot)| Some((peer?, slot.reply()?)));
     let unsent = send(socket, answered.inspect(|_| replies += 1));
     let received = datagrams.len() as u64;
     counters.received.fetch_add(received, Relaxed);

@@ -1,6 +1,8 @@
 //! Sockets of the UDP door: one for each thread, all on one address (SO_REUSEPORT), so that the
 //! kernel spreads clients over them and no thread waits for another.
 
+use super::batch::Asked;
+use super::source::Source;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -11,6 +13,8 @@ use std::time::Duration;
 pub struct Sockets {
     pub(super) all: Vec<UdpSocket>,
     address: SocketAddr,
+    /// How the address that a datagram was sent to is known.
+    pub(super) asked: Asked,
 }
 
 /// What we ask for; the kernel gives at most net.core.rmem_max, and the metrics tell what it gave.
@@ -31,7 +35,8 @@ impl Sockets {
         // A socket that does not share finds out who is there, and which port is free.
         let address = UdpSocket::bind(address)?.local_addr()?;
         let all = (0..sockets.max(1)).map(|_| bind_one(address)).collect::<io::Result<_>>()?;
-        Ok(Sockets { all, address })
+        let asked = if address.ip().is_unspecified() { Asked::Told } else { Asked::TheSockets };
+        Ok(Sockets { all, address, asked })
     }
 
     /// Where they listen.
@@ -51,6 +56,10 @@ fn bind_one(address: SocketAddr) -> io::Result<UdpSocket> {
     socket.set_reuse_port(true)?;
     // Less than we ask for is no reason not to start.
     let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
+    // Before the socket is bound: a datagram that came earlier would be told without its address.
+    if address.ip().is_unspecified() {
+        Source::ask_for(&socket, address)?;
+    }
     socket.bind(&address.into())?;
     socket.set_read_timeout(Some(WAIT))?;
     socket.set_write_timeout(Some(SEND_WAIT))?;
