@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// The server's address, such as 127.0.0.1:7401
     #[arg(value_name = "ADDR")]
     server: String,
-    /// The request, such as: over_limit ws ip=192.0.2.1, get_stats ws global, get_size, ping
+    /// The request, such as: over_limit ws ip=192.0.2.1, check_limit JSON, get_stats ws global, get_size, ping
     #[arg(required = true, value_name = "QUERY")]
     query: Vec<String>,
     /// How long to wait for the reply
@@ -38,7 +38,7 @@ fn ask(args: &Args) -> Result<ExitCode, String> {
     let query = args.query.join(" ");
     let Some(request) = Request::parse(query.as_bytes()) else {
         return Err(format!(
-            "\"{}\" is no request, so no server would answer it; use over_limit KEY, get_stats KEY, get_size or ping",
+            "\"{}\" is no request, so no server would answer it; use over_limit KEY, check_limit JSON, get_stats KEY, get_size or ping",
             query.escape_debug()
         ));
     };
@@ -52,7 +52,7 @@ fn ask(args: &Args) -> Result<ExitCode, String> {
             let over = Answer::parse(&reply).is_some_and(|answer| answer.over);
             Ok(if over { exit::NO } else { exit::OK })
         }
-        (None, Command::OverLimit(_)) => {
+        (None, Command::OverLimit(_) | Command::CheckLimit(_)) => {
             if args.verbose {
                 crate::say_error(&format!("{within}: taken for not over"));
             }

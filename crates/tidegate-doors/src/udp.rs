@@ -6,6 +6,7 @@
 //! processor, datagrams in batches. Invariant: what is denied is answered; silence is an admission.
 
 mod batch;
+mod check;
 mod client;
 mod counters;
 mod responder;

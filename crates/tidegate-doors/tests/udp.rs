@@ -70,11 +70,24 @@ fn check_conversation(address: &str) {
         assert_eq!(client.ask("get_stats ws ip=2001:db8::1"), "n_req=4 n_over=1 last_max_rate=0 key=ws ip=2001:db8::1");
         assert!(client.ask("1 get_size").starts_with("1 size=1/"));
         // Silence for each of these; the ping behind them is the next that is answered.
-        let long = [b"over_limit ".as_slice(), &[b'x'; 3_000]].concat();
-        for silent in [&b"PING"[..], b"", b"ping\n", b"over_limit a\nb", &long] {
+        for silent in [&b"PING"[..], b"", b"ping\n", b"over_limit a\nb", b"check_limit {]"] {
             client.send(silent);
         }
         assert_eq!(client.ask("000867465 ping"), "000867465 pong");
+    });
+}
+
+/// Silence would admit a client that sends long keys, after its whole timeout.
+#[test]
+fn a_request_over_1000_bytes_counts_by_its_first_1000_and_is_answered_at_once() {
+    with_door("127.0.0.1:0", |address, _| {
+        let client = Client::to(address);
+        let long = |tail: &str| format!("5 over_limit ws ip={}{tail}", "x".repeat(982));
+        assert_eq!(long("").len(), 1_001);
+        assert_eq!(client.ask(&long("")), "5 ok N 1.0 3.0 3600");
+        assert_eq!(client.ask(&long("another tail")), "5 ok N 2.0 3.0 3600");
+        assert_eq!(client.ask(&long(&"y".repeat(8_000))), "5 ok N 3.0 3.0 3600");
+        assert_eq!(client.ask(&long("")[..1_000]), "5 ok Y 3.0 3.0 3600");
     });
 }
 

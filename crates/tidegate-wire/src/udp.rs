@@ -1,8 +1,9 @@
 //! The UDP protocol: one datagram asks, at most one answers.
 //!
 //! **Request**: an optional id (ASCII digits, then exactly one space), then `over_limit KEY`,
-//! `get_stats KEY`, `get_size` or `ping`. The id is text, echoed as it came. KEY is the rest of the
-//! datagram, spaces included, and may be empty; one newline at its end is dropped.
+//! `check_limit JSON`, `get_stats KEY`, `get_size` or `ping`. The id is text, echoed as it came. KEY is
+//! the rest of the datagram, spaces included, and may be empty; one newline at its end is dropped. Of a
+//! longer datagram the first 1,000 bytes are the request.
 //! **Anything else gets no answer**: silence is what the protocol prescribes, and a client takes it
 //! for "not over". So what a server wants to deny, it must answer.
 //!
@@ -11,11 +12,19 @@
 
 mod decimal;
 
-/// Longest request that is answered, in bytes. The original server cut longer ones, so that two keys
-/// shared a rate.
+/// Longest request, in bytes. A longer datagram is cut here, as the original server did: silence would
+/// admit it, after the client's whole timeout, whoever sends long keys.
 pub const REQUEST_LEN_MAX: usize = 1_000;
 /// Longest reply: `get_stats` echoes id and key, 999 bytes at most, beside three numbers.
 pub const REPLY_LEN_MAX: usize = REQUEST_LEN_MAX + 100;
+/// IP and UDP headers, which belong to what a forged request makes the server send.
+const HEADERS_LEN: usize = 28;
+
+/// Most bytes of a reply to a datagram of this length: with its headers it is at most three times as long.
+#[must_use]
+pub fn reply_room(datagram_len: usize) -> usize {
+    (3 * (datagram_len + HEADERS_LEN) - HEADERS_LEN).min(REPLY_LEN_MAX)
+}
 
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +40,8 @@ pub struct Request<'a> {
 pub enum Command<'a> {
     /// A use of the key: is it over its limit?
     OverLimit(&'a [u8]),
+    /// A use of each key that a JSON object stands for, until one is over its limit.
+    CheckLimit(&'a [u8]),
     /// What the key did so far.
     GetStats(&'a [u8]),
     /// How much is kept.
@@ -51,10 +62,7 @@ impl<'a> Request<'a> {
     /// ```
     #[must_use]
     pub fn parse(datagram: &'a [u8]) -> Option<Request<'a>> {
-        if datagram.len() > REQUEST_LEN_MAX {
-            return None;
-        }
-        let (id, rest) = split_id(datagram);
+        let (id, rest) = split_id(&datagram[..datagram.len().min(REQUEST_LEN_MAX)]);
         Some(Request { id, command: Command::parse(rest)? })
     }
 }
@@ -83,17 +91,19 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Reads `ok Y|N RATE LIMIT PERIOD`, without an id.
+    /// Reads `ok Y|N RATE LIMIT PERIOD`, without an id; of a reply to `check_limit`, what is before the comma.
     ///
     /// ```
     /// use tidegate_wire::udp::Answer;
     /// let answer = Answer::parse(b"ok Y 28.1 22.0 20").unwrap();
     /// assert_eq!((answer.over, answer.rate, answer.limit, answer.period_s), (true, 28.1, 22.0, 20));
+    /// assert_eq!(Answer::parse(b"ok Y 28.1 22.0 20, [\"k\"]"), Some(answer));
     /// assert_eq!(Answer::parse(b"pong"), None);
     /// ```
     #[must_use]
     pub fn parse(reply: &[u8]) -> Option<Answer> {
-        let mut words = std::str::from_utf8(reply).ok()?.split(' ');
+        let verdict = reply.split(|byte| *byte == b',').next()?;
+        let mut words = std::str::from_utf8(verdict).ok()?.split(' ');
         let (ok, over) = (words.next()?, words.next()?);
         let answer = Answer {
             over: over == "Y",
@@ -106,6 +116,7 @@ impl Answer {
 }
 
 const OVER_LIMIT: &[u8] = b"over_limit ";
+const CHECK_LIMIT: &[u8] = b"check_limit ";
 const GET_STATS: &[u8] = b"get_stats ";
 const GET_SIZE: &[u8] = b"get_size";
 const PING: &[u8] = b"ping";
@@ -114,6 +125,9 @@ impl<'a> Command<'a> {
     fn parse(text: &'a [u8]) -> Option<Command<'a>> {
         if let Some(rest) = text.strip_prefix(OVER_LIMIT) {
             return key(rest).map(Command::OverLimit);
+        }
+        if let Some(rest) = text.strip_prefix(CHECK_LIMIT) {
+            return key(rest).map(Command::CheckLimit);
         }
         if let Some(rest) = text.strip_prefix(GET_STATS) {
             return key(rest).map(Command::GetStats);
@@ -145,6 +159,18 @@ pub enum Reply<'a> {
         limit: u32,
         /// The limit's period, in whole seconds.
         period_s: u32,
+    },
+    /// To `check_limit`: the last key's reply, all keys and every reply so far, as
+    /// `ok Y|N RATE LIMIT PERIOD, [KEY, …], [{"key": …, "over_limit": …}, …]`.
+    Checked {
+        /// What the last key that was used got, as it is written for `over_limit`.
+        last: &'a [u8],
+        /// All keys, as JSON.
+        keys: &'a [u8],
+        /// Keys and what they got, as JSON.
+        results: &'a [u8],
+        /// Most bytes of the whole, from [`reply_room`]: what does not fit is left out, the results first.
+        room: usize,
     },
     /// To `get_stats`: `n_req=… n_over=… last_max_rate=… key=…`.
     Stats {
@@ -188,6 +214,18 @@ impl Reply<'_> {
                 out.number(limit.into());
                 out.put(b".0 ");
                 out.number(period_s.into());
+            }
+            Reply::Checked { last, keys, results, room } => {
+                out.put(last);
+                let fits = |len: usize, more: &[u8]| len + 2 + more.len() <= room;
+                if fits(out.len, keys) {
+                    out.put(b", ");
+                    out.put(keys);
+                    if fits(out.len, results) {
+                        out.put(b", ");
+                        out.put(results);
+                    }
+                }
             }
             Reply::Stats { requests, over, last_max_rate, key } => {
                 out.put(b"n_req=");
@@ -276,6 +314,8 @@ mod tests {
         check(b"7 get_stats some-key", Some("7"), Command::GetStats(b"some-key"));
         check(b"get_stats ", None, Command::GetStats(b""));
         check(b"get_stats get_stats x\n", None, Command::GetStats(b"get_stats x"));
+        check(b"1 check_limit {\"ua\":\"x\"}\n", Some("1"), Command::CheckLimit(b"{\"ua\":\"x\"}"));
+        check(b"check_limit ", None, Command::CheckLimit(b""));
         let longest = [b"over_limit ".as_slice(), &[b'x'; 989]].concat();
         check(&longest, None, Command::OverLimit(&[b'x'; 989]));
         let digits = [b"9".repeat(995).as_slice(), b" ping"].concat();
@@ -283,9 +323,22 @@ mod tests {
     }
 
     #[test]
+    fn a_longer_datagram_counts_by_its_first_1000_bytes() {
+        for len in [1_001, 1_024, 9_000] {
+            let long = [b"7 over_limit ".as_slice(), &[b'x'; 9_000]].concat();
+            check(&long[..len], Some("7"), Command::OverLimit(&[b'x'; 987]));
+        }
+        // What is behind the cut makes it neither better nor worse.
+        let newline_behind = [b"get_stats ".as_slice(), &[b'x'; 990], b"a\nb"].concat();
+        check(&newline_behind, None, Command::GetStats(&[b'x'; 990]));
+        let digits = [b"9".repeat(996).as_slice(), b" ping"].concat();
+        assert_eq!(Request::parse(&digits), None, "the command itself is cut");
+    }
+
+    #[test]
     fn anything_else_is_met_with_silence() {
-        let long = [b"over_limit ".as_slice(), &[b'x'; 990]].concat();
-        let silent: [&[u8]; 33] = [
+        let long = [b"over_limit ".as_slice(), &[b'x'; 500], b"\n", &[b'x'; 500]].concat();
+        let silent: [&[u8]; 35] = [
             b"",
             b" ",
             b"\n",
@@ -318,6 +371,8 @@ mod tests {
             b"get_size ",
             b"get_size\n",
             b"get_size k",
+            b"check_limit",
+            b"check_limit {\n}",
             &long,
         ];
         for datagram in silent {
@@ -329,7 +384,8 @@ mod tests {
     fn replies_are_written_as_the_original_wrote_them() {
         let over = |over, rate, limit, period_s| Reply::OverLimit { over, rate, limit, period_s };
         let stats = Reply::Stats { requests: 2, over: 1, last_max_rate: 1, key: b"some-key" };
-        let cases: [(Reply<'_>, Option<&[u8]>, &str); 8] = [
+        let checked = |room| Reply::Checked { last: b"ok N 0.0 1.0 1", keys: b"[\"k\"]", results: b"[{}]", room };
+        let cases: [(Reply<'_>, Option<&[u8]>, &str); 13] = [
             (over(false, 2034.3, 2500, 10), Some(b"1173"), "1173 ok N 2034.3 2500.0 10"),
             (over(false, 1.4, 22, 20), Some(b"472"), "472 ok N 1.4 22.0 20"),
             (over(true, 28.1, 22, 20), None, "ok Y 28.1 22.0 20"),
@@ -338,15 +394,26 @@ mod tests {
             (stats, Some(b"78229"), "78229 n_req=2 n_over=1 last_max_rate=1 key=some-key"),
             (Reply::Size { keys: 3, capacity: 13 }, None, "size=3/13 keys=3"),
             (Reply::Pong, Some(b"000867465"), "000867465 pong"),
+            (checked(1_000), None, "ok N 0.0 1.0 1, [\"k\"], [{}]"),
+            (checked(29), Some(b"9"), "9 ok N 0.0 1.0 1, [\"k\"], [{}]"),
+            (checked(28), Some(b"9"), "9 ok N 0.0 1.0 1, [\"k\"]"),
+            (checked(22), Some(b"9"), "9 ok N 0.0 1.0 1"),
+            (checked(0), None, "ok N 0.0 1.0 1"),
         ];
         for (reply, id, text) in cases {
             assert_eq!(String::from_utf8(told(&reply, id)).unwrap(), text);
         }
     }
 
-    /// The largest reply that any state could make of a request.
-    fn largest<'a>(request: &Request<'a>) -> Reply<'a> {
+    /// The largest reply that any state could make of a request of this length.
+    fn largest<'a>(request: &Request<'a>, len: usize) -> Reply<'a> {
         match request.command {
+            Command::CheckLimit(_) => Reply::Checked {
+                last: b"ok Y 1000000000000000000.0 4294967295.0 4294967295",
+                keys: &[b'k'; 400],
+                results: &[b'r'; 600],
+                room: reply_room(len),
+            },
             Command::OverLimit(_) => {
                 Reply::OverLimit { over: true, rate: decimal::RATE_MAX, limit: u32::MAX, period_s: u32::MAX }
             }
@@ -358,23 +425,22 @@ mod tests {
 
     #[test]
     fn s3_no_reply_is_a_request_and_none_is_more_than_three_times_its_own() {
-        const HEADERS: usize = 28;
         let ids = [String::new(), "7 ".to_owned(), format!("{} ", "9".repeat(900))];
         let keys = ["", "k", "ping", "1 ping", "over_limit x", &"k".repeat(80)];
         for id in &ids {
-            let words = ["over_limit ", "get_stats "];
+            let words = ["over_limit ", "check_limit ", "get_stats "];
             let asking = words.iter().flat_map(|word| keys.iter().map(move |key| format!("{word}{key}")));
             for command in asking.chain(["get_size".to_owned(), "ping".to_owned()]) {
                 let datagram = format!("{id}{command}");
                 let request = Request::parse(datagram.as_bytes()).unwrap();
-                let reply = told(&largest(&request), request.id);
+                let reply = told(&largest(&request, datagram.len()), request.id);
                 assert_eq!(Request::parse(&reply), None, "{datagram}");
-                assert!(reply.len() + HEADERS <= 3 * (datagram.len() + HEADERS), "{datagram}: {}", reply.len());
+                assert!(reply.len() + HEADERS_LEN <= 3 * (datagram.len() + HEADERS_LEN), "{datagram}: {}", reply.len());
             }
         }
         // The longest of all fits its buffer whole.
         let datagram = [b"1 get_stats ".as_slice(), &[b'k'; 988]].concat();
-        let reply = told(&largest(&Request::parse(&datagram).unwrap()), Some(b"1"));
+        let reply = told(&largest(&Request::parse(&datagram).unwrap(), datagram.len()), Some(b"1"));
         assert!(reply.ends_with(b"key=".iter().chain(&[b'k'; 988]).copied().collect::<Vec<u8>>().as_slice()));
     }
 }

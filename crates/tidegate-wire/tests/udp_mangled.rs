@@ -10,7 +10,7 @@ use tidegate_testkit::{Random, number};
 use udp_properties::check;
 
 const STEPS: u64 = 300_000;
-const SEEDS: [&[u8]; 8] = [
+const SEEDS: [&[u8]; 9] = [
     b"000867465 ping",
     b"get_size",
     b"78 over_limit ws ip=192.0.2.1",
@@ -18,10 +18,22 @@ const SEEDS: [&[u8]; 8] = [
     b"9 get_stats search ip=2001:db8::1",
     b"12345678901234567890123456789012345678901234567890 get_stats a b c",
     b"over_limit ",
+    b"5 check_limit {\"origin\":\"ws\",\"ip\":\"192.0.2.1\"}",
     b"1 2 over_limit x\ny",
 ];
-const WORDS: [&[u8]; 10] =
-    [b"over_limit ", b"get_stats ", b"get_size", b"ping", b" ", b"\n", b"0", b"99999999999999999999", b"\0", b"\xff"];
+const WORDS: [&[u8]; 11] = [
+    b"over_limit ",
+    b"check_limit ",
+    b"get_stats ",
+    b"get_size",
+    b"ping",
+    b" ",
+    b"\n",
+    b"0",
+    b"99999999999999999999",
+    b"\0",
+    b"\xff",
+];
 
 #[test]
 fn s1_s3_no_datagram_breaks_the_codec() {

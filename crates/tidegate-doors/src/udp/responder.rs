@@ -1,5 +1,6 @@
 //! Datagrams in, replies out: the door without its sockets.
 
+use super::check::Check;
 use super::routes::{Caches, RouteProblem, Routes, Routing};
 use arc_swap::ArcSwap;
 use std::borrow::Cow;
@@ -100,7 +101,8 @@ impl Responder {
         &self.gate
     }
 
-    /// Answers datagrams as if each came alone, in order, all at `now`; `slots` are as many.
+    /// Answers datagrams as if each came alone, in order, all at `now`; `slots` are as many. Where the store
+    /// is elsewhere, the later keys of a `check_limit` are used after the rest of the batch.
     pub fn answer(&self, scratch: &mut Scratch, datagrams: &[&[u8]], now: Micros, slots: &mut [Slot]) {
         self.answer_seen(scratch, datagrams, now, slots, |_, _, _| {});
     }
@@ -113,42 +115,28 @@ impl Responder {
         datagrams: &[&[u8]],
         now: Micros,
         slots: &mut [Slot],
-        mut seen: impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
+        seen: impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
     ) {
-        let rulings = &mut scratch.rulings;
         let (live, caches) = self.in_force(&mut scratch.at);
-        let batch = self.gate.batch(now);
-        // Counting all shards takes a while: once a batch is enough.
-        let mut size = None;
-        let mut waiting: Vec<Waiting<'_>> = Vec::with_capacity(datagrams.len());
+        let mut round = Round {
+            responder: self,
+            live,
+            caches,
+            rulings: &mut scratch.rulings,
+            batch: self.gate.batch(now),
+            slots,
+            waiting: Vec::with_capacity(datagrams.len()),
+            checks: Vec::new(),
+            size: None,
+            seen,
+        };
         for (index, datagram) in datagrams.iter().enumerate() {
-            let slot = &mut slots[index];
-            slot.len = 0;
-            let Some(request) = Request::parse(datagram) else { continue };
-            match request.command {
-                Command::Ping => slot.write(&request, &Reply::Pong),
-                Command::OverLimit(key) => match live.routes.find(caches, key) {
-                    (key, Some(limiter)) if live.limiters[limiter].is_heeded() => {
-                        waiting.push(Waiting { index, request, limiter, key });
-                    }
-                    (key, route) => {
-                        let limiter = route.map(|route| &live.limiters[route]);
-                        slot.write(&request, &limiter.map_or(Reply::UNLIMITED, disabled));
-                        seen(&key, limiter, None);
-                    }
-                },
-                // These tell what the uses before them led to.
-                Command::GetStats(key) => {
-                    self.decide(live, &mut waiting, &batch, rulings, slots, &mut seen);
-                    slots[index].write(&request, &self.stats(live, caches, key));
-                }
-                Command::GetSize => {
-                    self.decide(live, &mut waiting, &batch, rulings, slots, &mut seen);
-                    slots[index].write(&request, size.get_or_insert_with(|| self.size()));
-                }
+            round.slots[index].len = 0;
+            if let Some(request) = Request::parse(datagram) {
+                round.take(index, request, datagram.len());
             }
         }
-        self.decide(live, &mut waiting, &batch, rulings, slots, &mut seen);
+        round.settle();
     }
 
     /// The routes in force, with this thread's caches; new ones after a reload.
@@ -204,6 +192,101 @@ impl Responder {
     fn size(&self) -> Reply<'static> {
         let usage = self.gate.usage();
         Reply::Size { keys: usage.entries as u64, capacity: usage.capacity as u64 }
+    }
+}
+
+/// One batch under way.
+struct Round<'c, 'd, S> {
+    responder: &'c Responder,
+    live: &'c Live,
+    caches: &'c mut Caches,
+    rulings: &'c mut Vec<Ruling>,
+    batch: Batch,
+    slots: &'c mut [Slot],
+    waiting: Vec<Waiting<'d>>,
+    checks: Vec<Check<'d>>,
+    /// Counting all shards takes a while: once a batch is enough.
+    size: Option<Reply<'static>>,
+    seen: S,
+}
+
+impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
+    /// Answers a request, or has it wait for the rest of the batch.
+    fn take(&mut self, index: usize, request: Request<'d>, datagram_len: usize) {
+        match request.command {
+            Command::Ping => self.slots[index].write(&request, &Reply::Pong),
+            Command::OverLimit(key) => {
+                let found = self.live.routes.find(self.caches, key);
+                self.use_key(index, request, found);
+            }
+            Command::CheckLimit(json) => {
+                if let Some(check) = Check::read(index, request, json, datagram_len) {
+                    self.checks.push(check);
+                    self.use_next_key(self.checks.len() - 1);
+                    // Keys are used in order where that takes no waiting; elsewhere all checks of the
+                    // batch wait for the store together, at most three times.
+                    if !self.responder.gate.is_elsewhere() {
+                        self.settle();
+                    }
+                }
+            }
+            // These tell what the uses before them led to.
+            Command::GetStats(key) => {
+                self.settle();
+                let stats = self.responder.stats(self.live, self.caches, key);
+                self.slots[index].write(&request, &stats);
+            }
+            Command::GetSize => {
+                self.settle();
+                let size = self.size.get_or_insert_with(|| self.responder.size());
+                self.slots[index].write(&request, size);
+            }
+        }
+    }
+
+    /// Uses a key once: it waits for the rest of the batch, unless no limiter is asked.
+    fn use_key(&mut self, index: usize, request: Request<'d>, (key, route): (Cow<'d, [u8]>, Option<usize>)) {
+        match route {
+            Some(limiter) if self.live.limiters[limiter].is_heeded() => {
+                self.waiting.push(Waiting { index, request, limiter, key });
+            }
+            route => {
+                let limiter = route.map(|route| &self.live.limiters[route]);
+                self.slots[index].write(&request, &limiter.map_or(Reply::UNLIMITED, disabled));
+                (self.seen)(&key, limiter, None);
+            }
+        }
+    }
+
+    /// Uses the next key of a check; the reply in its slot is that key's, without an id.
+    fn use_next_key(&mut self, number: usize) {
+        let check = &self.checks[number];
+        let Some(key) = check.next_key() else { return };
+        let (found, route) = self.live.routes.find(self.caches, key.as_bytes());
+        let found = Cow::Owned(found.into_owned());
+        self.use_key(check.index, Request { id: None, command: Command::OverLimit(b"") }, (found, route));
+    }
+
+    /// Decides all that wait, and goes on with the checks until each is done.
+    fn settle(&mut self) {
+        self.decide();
+        while !self.checks.is_empty() {
+            for check in &mut self.checks {
+                let slot = &mut self.slots[check.index];
+                check.take(slot.reply().unwrap_or_default());
+                if check.next_key().is_none() {
+                    check.finish(|request, reply| slot.write(request, reply));
+                }
+            }
+            self.checks.retain(|check| check.next_key().is_some());
+            (0..self.checks.len()).for_each(|number| self.use_next_key(number));
+            self.decide();
+        }
+    }
+
+    fn decide(&mut self) {
+        let Round { responder, live, waiting, batch, rulings, slots, seen, .. } = self;
+        responder.decide(live, waiting, batch, rulings, slots, seen);
     }
 }
 
