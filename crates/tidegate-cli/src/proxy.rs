@@ -1,15 +1,15 @@
 //! `tidegate proxy`: the transparent proxy alone, until it is told to stop. `serve` starts it too.
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, Store};
 use crate::log::{self, LogFormat};
-use crate::serve::notify;
 use crate::serve::signals::{self, Signal, Signals};
+use crate::serve::{notify, store, tending};
 use crate::watch::Watch;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate::Limit;
+use tidegate::{Gate, Limit, Replicas};
 use tidegate_proxy::{Policy, Proxy, Settings, WhenLimited};
 use tracing::{error, info, warn};
 
@@ -42,34 +42,46 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A message for stderr, when it cannot start.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let watch = args.config.clone().map(Watch::new);
-    let config = load(args)?;
+    let (config, proxy) = load(args)?;
     log::start(args.log_format);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("error: cannot start: {error}"))?;
-    runtime.block_on(forward(args, &config, watch))
+    runtime.block_on(forward(args, config, &proxy, watch))
 }
 
 /// The file, with what was typed over it.
-fn load(args: &Args) -> Result<config::Proxy, String> {
+fn load(args: &Args) -> Result<(Config, config::Proxy), String> {
     let variables = config::from_environment();
     let config = match &args.config {
         Some(file) => config::load(file, variables),
         None => config::parse("no file", String::new(), std::path::Path::new(""), variables),
     };
-    let Config { proxy, .. } = config.map_err(|error| error.to_string())?;
-    let mut proxy = proxy.unwrap_or_default();
+    let mut config = config.map_err(|error| error.to_string())?;
+    let mut proxy = config.proxy.take().unwrap_or_default();
     proxy.listen = args.listen.unwrap_or(proxy.listen);
     proxy.limit = args.limit.or(proxy.limit);
     proxy.upstream = args.url.clone().or(proxy.upstream);
-    Ok(proxy)
+    if proxy.makes_limiter() {
+        config.policy = config.policy.with(proxy.own_limiter()).map_err(|error| format!("error: [proxy]: {error}"))?;
+    }
+    Ok((config, proxy))
 }
 
-async fn forward(args: &Args, config: &config::Proxy, mut watch: Option<Watch>) -> Result<(), String> {
+async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: Option<Watch>) -> Result<(), String> {
     let mut signals = Signals::catch().map_err(|error| format!("error: cannot catch signals: {error}"))?;
-    let proxy = start(config)?;
+    // The state that `serve` keeps on disk is not this process's.
+    let gate = store::open(&whole, None).await?;
+    let proxy = start(config, &gate)?;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let housekeeping = Store { path: None, ..whole.store.clone() };
+    let tending = tokio::spawn(tending::run(gate.clone(), housekeeping, stopped));
     let admin = proxy.admin().map(|admin| format!("admin on http://{admin}\n")).unwrap_or_default();
     let version = env!("CARGO_PKG_VERSION");
-    crate::say(&format!("tidegate {version}\nlistening on http://{}\n{admin}{}", proxy.address(), describe(config)));
+    crate::say(&format!(
+        "tidegate {version}\nlistening on http://{}\n{admin}{}",
+        proxy.address(),
+        describe(config, &gate)
+    ));
     notify::tell("READY=1");
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -77,11 +89,11 @@ async fn forward(args: &Args, config: &config::Proxy, mut watch: Option<Watch>) 
         tokio::select! {
             signal = signals.next() => match signal {
                 Signal::Stop(name) => break name,
-                Signal::Reload if watch.is_some() => reload_file(args, config, &proxy),
+                Signal::Reload if watch.is_some() => reload_file(args, config, &proxy, &gate),
                 Signal::Reload => info!("nothing to reload: started without a file"),
             },
             _ = look.tick() => if watch.as_mut().is_some_and(Watch::has_changed) {
-                reload_file(args, config, &proxy);
+                reload_file(args, config, &proxy, &gate);
             },
         }
     };
@@ -91,6 +103,8 @@ async fn forward(args: &Args, config: &config::Proxy, mut watch: Option<Watch>) 
         _ = tokio::task::spawn_blocking(move || proxy.stop()) => info!("stopped"),
         () = signals.second_stop() => std::process::exit(signals::ENDED_AT_ONCE),
     }
+    let _ = stop.send(true);
+    let _ = tending.await;
     Ok(())
 }
 
@@ -98,12 +112,12 @@ async fn forward(args: &Args, config: &config::Proxy, mut watch: Option<Watch>) 
 ///
 /// # Errors
 /// A message for stderr.
-pub(crate) fn start(config: &config::Proxy) -> Result<Proxy, String> {
-    let policy = config.policy().map_err(|message| format!("error: {message}"))?;
+pub(crate) fn start(config: &config::Proxy, gate: &Gate) -> Result<Proxy, String> {
+    let policy = config.policy(gate).map_err(|message| format!("error: {message}"))?;
     let listener = listen(config.listen, "[proxy] listen or --listen")?;
     let admin = config.admin.map(|address| listen(address, "[proxy] admin")).transpose()?;
     let settings = settings(config, &policy);
-    let proxy = Proxy::start(listener, admin, policy, settings);
+    let proxy = Proxy::start(listener, admin, gate.clone(), policy, settings);
     proxy.map_err(|error| format!("error: the proxy cannot start: {error}"))
 }
 
@@ -115,8 +129,8 @@ pub(crate) async fn beside(proxy: Arc<Proxy>, stopped: impl Future<Output = ()>)
 }
 
 /// One line on what the proxy does.
-pub(crate) fn describe(config: &config::Proxy) -> String {
-    let Ok(policy) = config.policy() else { return String::new() };
+pub(crate) fn describe(config: &config::Proxy, gate: &Gate) -> String {
+    let Ok(policy) = config.policy(gate) else { return String::new() };
     let in_flight = match policy.in_flight {
         0 => String::new(),
         count => format!(" and {count} in flight"),
@@ -125,9 +139,15 @@ pub(crate) fn describe(config: &config::Proxy) -> String {
         WhenLimited::Wait => "others wait their turn",
         WhenLimited::Reject => "others are answered 429",
     };
-    let together = config.together().map(|together| format!(", counted with all replicas at {}", together.store));
-    let together = together.unwrap_or_default();
-    format!("forwarding to {:?}: {}{in_flight} for each key{together}; {others}", policy.upstream, policy.limit)
+    let spec = policy.limiter.spec();
+    let counted = match (spec.replicas, gate.store().capabilities().shared) {
+        (Replicas::Exact, true) => format!(", counted with all replicas at {}", gate.store().address()),
+        (Replicas::Exact, false) => ", counted in this process alone".to_owned(),
+        (Replicas::Share(Some((rank, of))), _) => format!(", of which this one has part {} of {of}", rank + 1),
+        (Replicas::Share(None), _) => format!(", shared with the replicas at {}", gate.store().address()),
+    };
+    let limit = spec.rules.limits().first().map(ToString::to_string).unwrap_or_default();
+    format!("forwarding to {:?}: {limit}{in_flight} for each key{counted}; {others}", policy.upstream)
 }
 
 fn listen(address: SocketAddr, setting: &str) -> Result<TcpListener, String> {
@@ -151,23 +171,26 @@ fn settings(config: &config::Proxy, policy: &Policy) -> Settings {
             policy.max_upstream
         );
     }
-    let (sharing, together) = (config.sharing(), config.together());
-    Settings { max_connections: wanted.min(room), client_timeout, sharing, together, ..default }
+    Settings { max_connections: wanted.min(room), client_timeout, ..default }
 }
 
-fn reload_file(args: &Args, running: &config::Proxy, proxy: &Proxy) {
-    match load(args) {
-        Ok(config) => reload(running, &config, proxy),
+fn reload_file(args: &Args, running: &config::Proxy, proxy: &Proxy, gate: &Gate) {
+    let reloaded = load(args).and_then(|(whole, config)| {
+        gate.reload(&whole.policy).map_err(|error| format!("error: {error}"))?;
+        Ok(config)
+    });
+    match reloaded {
+        Ok(config) => reload(running, &config, proxy, gate),
         Err(problems) => error!("the file is refused, and the policy stays as it was:\n{problems}"),
     }
 }
 
 /// Puts a new configuration in force; `running` is what the process started with.
-pub(crate) fn reload(running: &config::Proxy, new: &config::Proxy, proxy: &Proxy) {
-    match new.policy() {
+pub(crate) fn reload(running: &config::Proxy, new: &config::Proxy, proxy: &Proxy, gate: &Gate) {
+    match new.policy(gate) {
         Ok(policy) => {
             proxy.reload(policy);
-            info!("reloaded the proxy: {}", describe(new));
+            info!("reloaded the proxy: {}", describe(new, gate));
         }
         Err(message) => error!("[proxy] is refused, and stays as it was: {message}"),
     }
@@ -176,7 +199,7 @@ pub(crate) fn reload(running: &config::Proxy, new: &config::Proxy, proxy: &Proxy
         ("admin", running.admin != new.admin),
         ("max_connections", running.max_connections != new.max_connections),
         ("client_timeout", running.client_timeout != new.client_timeout),
-        ("replicas", running.sharing() != new.sharing() || running.together() != new.together()),
+        ("replicas", running.replicas != new.replicas),
     ];
     for (setting, _) in changed.into_iter().filter(|(_, changed)| *changed) {
         warn!("[proxy] {setting} has changed; it takes effect at the next start");

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tidegate_core::Micros;
 use tidegate_events::{Mode, Now, Opening, Outcome, Stream, StreamSpec, Streams};
 #[cfg(feature = "redis")]
+use tidegate_store::{Clock, Store};
 use tidegate_testkit::servers;
 
 fn main() {
@@ -48,15 +49,20 @@ fn open(duration_ms: u64, folder: Option<&std::path::Path>, now: &Now) -> (Strea
     (streams, stream)
 }
 
+#[cfg(feature = "redis")]
+async fn store(url: &str) -> Store {
+    Store::open(url.parse().unwrap(), &Clock::process()).await
+}
+
 /// Two servers, as it were, on one Redis.
 #[cfg(feature = "redis")]
 async fn shared(seconds: u64) -> f64 {
     let server = servers::Server::redis(&[]);
     let mut spec = StreamSpec::new("bench", Mode::StrictlyOnce);
     (spec.rules.duration_ms, spec.rules.max_events) = (2_000, 1_000_000);
-    let (url, now) = (server.url().parse().unwrap(), now());
-    let first = Streams::on_redis(vec![spec.clone()], &url, &now).await.unwrap();
-    let second = Streams::on_redis(vec![spec], &url, &now).await.unwrap();
+    let now = now();
+    let first = Streams::on_store(vec![spec.clone()], &store(&server.url()).await, &now).await.unwrap();
+    let second = Streams::on_store(vec![spec], &store(&server.url()).await, &now).await.unwrap();
     let both = [first.get("bench").unwrap(), second.get("bench").unwrap()];
     drive("on one Redis, two servers", 64, seconds, |task| Arc::clone(both[usize::try_from(task % 2).unwrap()])).await
 }

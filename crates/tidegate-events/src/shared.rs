@@ -21,7 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::timeline::{KEY_FRAME_EVENTS_MAX, Mode, Step, Timeline};
-use tidegate_store::redis::{Kind, Lua, Redis, Reply, StoreError, Url};
+use tidegate_store::StoreError;
+use tidegate_store::redis::{Lua, Redis, Reply};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -43,13 +44,13 @@ const CALLS_MAX: usize = 10_000;
 
 /// Why streams cannot be kept there.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OpenError(&'static str);
+pub struct OpenError(pub(crate) String);
 
 impl std::error::Error for OpenError {}
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str(&self.0)
     }
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct Shared {
     keys: [Vec<u8>; 5],
     log: Arc<Log>,
     now: Now,
-    redis: Redis,
+    redis: Arc<Redis>,
     mirror: Mutex<Mirror>,
     /// The Redis's time less this process's, in microseconds.
     ahead_us: AtomicI64,
@@ -76,32 +77,28 @@ struct Mirror {
 }
 
 impl Shared {
-    /// Connects, and begins to follow.
-    pub(crate) async fn open(spec: StreamSpec, log: Arc<Log>, url: &Url, now: Now) -> Result<Arc<Shared>, OpenError> {
-        if url.kind == Kind::Twemproxy {
-            return Err(OpenError(
-                "streams cannot be kept behind twemproxy, which has neither blocking reads nor one clock; use redis://",
-            ));
-        }
+    /// Begins to follow the stream. Reads that wait have a connection of their own: they would hold up everything else
+    /// that is asked over the shared one.
+    pub(crate) async fn open(spec: StreamSpec, log: Arc<Log>, redis: &Arc<Redis>, now: Now) -> Arc<Shared> {
         let keys = keys(&spec.name);
         let shared = Arc::new(Shared {
             spec,
             keys,
             log,
             now,
-            redis: Redis::open(url.clone()).await,
+            redis: Arc::clone(redis),
             mirror: Mutex::default(),
             ahead_us: AtomicI64::new(0),
             tasks: Mutex::default(),
         });
-        let reader = Redis::open(url.clone()).await;
+        let reader = redis.for_blocking_reads().await;
         let (follower, publisher) = (Arc::clone(&shared), Arc::clone(&shared));
         let tasks = vec![
             tokio::spawn(async move { follower.follow(&reader).await }),
             tokio::spawn(async move { publisher.publish().await }),
         ];
         *shared.tasks() = tasks;
-        Ok(shared)
+        shared
     }
 
     /// Takes an event. Answered once the Redis has it.

@@ -96,17 +96,24 @@ impl Streams {
     /// reached is tried until it can; submissions are refused meanwhile.
     ///
     /// # Errors
-    /// When this kind of Redis cannot keep streams.
+    /// When this store cannot keep streams.
     #[cfg(feature = "redis")]
-    pub async fn on_redis(
+    pub async fn on_store(
         specs: Vec<StreamSpec>,
-        url: &tidegate_store::redis::Url,
+        store: &tidegate_store::Store,
         now: &Now,
     ) -> Result<Streams, crate::OpenError> {
+        let capabilities = store.capabilities();
+        let Some(redis) = store.scripts().filter(|_| capabilities.streams) else {
+            return Err(crate::OpenError(format!(
+                "{} keeps no streams, which need blocking reads and one clock; use redis://, redis-sentinel:// or redis-cluster://",
+                capabilities.name
+            )));
+        };
         let mut streams = Streams::default();
         for spec in specs {
             let log = Arc::new(Log::unknown());
-            let line = crate::shared::Shared::open(spec.clone(), Arc::clone(&log), url, Arc::clone(now)).await?;
+            let line = crate::shared::Shared::open(spec.clone(), Arc::clone(&log), redis, Arc::clone(now)).await;
             streams.streams.push(Arc::new(Stream::new(spec, log, Line::Shared(line))));
         }
         Ok(streams)

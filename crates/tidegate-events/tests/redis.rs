@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_core::Micros;
 use tidegate_events::{Cut, Mode, Now, Outcome, StreamSpec, Streams, SubmitError, Subscription};
+use tidegate_store::{Clock, Store};
 use tidegate_testkit::servers::Server;
 use tidegate_testkit::servers::cluster::Cluster;
 use tokio::time::timeout;
@@ -22,7 +23,7 @@ fn now() -> Now {
 }
 
 async fn open(server: &Server, spec: &StreamSpec) -> Streams {
-    Streams::on_redis(vec![spec.clone()], &server.url().parse().unwrap(), &now()).await.unwrap()
+    Streams::on_store(vec![spec.clone()], &store(&server.url()).await, &now()).await.unwrap()
 }
 
 async fn next(subscription: &mut Subscription) -> Result<Vec<String>, Cut> {
@@ -118,9 +119,9 @@ async fn c1_a_redis_that_lost_its_data_is_noticed_and_subscribers_begin_again() 
 #[tokio::test(flavor = "multi_thread")]
 async fn c1_c2_e3_two_servers_on_a_cluster() {
     let cluster = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
-    let (url, spec) = (cluster.url().parse().unwrap(), spec(400));
-    let one = Streams::on_redis(vec![spec.clone()], &url, &now()).await.unwrap();
-    let two = Streams::on_redis(vec![spec], &url, &now()).await.unwrap();
+    let (url, spec) = (store(&cluster.url()).await, spec(400));
+    let one = Streams::on_store(vec![spec.clone()], &url, &now()).await.unwrap();
+    let two = Streams::on_store(vec![spec], &url, &now()).await.unwrap();
     let (one, two) = (one.get("orders").unwrap(), two.get("orders").unwrap());
     let mut at_two = two.subscribe(None).await;
     assert_eq!(told(&mut at_two, 1).await, ["1 KEY_FRAME"]);
@@ -133,7 +134,11 @@ async fn c1_c2_e3_two_servers_on_a_cluster() {
 
 #[tokio::test]
 async fn twemproxy_is_refused() {
-    let url = "twemproxy://127.0.0.1:1".parse().unwrap();
-    let error = Streams::on_redis(vec![spec(1)], &url, &now()).await.unwrap_err();
+    let url = store("twemproxy://127.0.0.1:1").await;
+    let error = Streams::on_store(vec![spec(1)], &url, &now()).await.unwrap_err();
     assert!(error.to_string().contains("twemproxy"), "{error}");
+}
+
+async fn store(url: &str) -> Store {
+    Store::open(url.parse().unwrap(), &Clock::process()).await
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate_core::Micros;
 use tidegate_events::{Cut, Mode, Now, Outcome, Stream, StreamSpec, Streams, Subscription};
+use tidegate_store::{Clock, Store};
 use tidegate_testkit::number;
 use tidegate_testkit::servers::cluster::Cluster;
 use tidegate_testkit::servers::sentinel::{Watched, master_by};
@@ -31,7 +32,11 @@ fn spec(duration_ms: u64) -> StreamSpec {
 async fn open(url: &str, spec: StreamSpec) -> Streams {
     let start = Instant::now();
     let now: Now = Arc::new(move || Micros::saturating(u64::try_from(start.elapsed().as_micros()).unwrap()));
-    Streams::on_redis(vec![spec], &url.parse().unwrap(), &now).await.unwrap()
+    Streams::on_store(vec![spec], &store(url).await, &now).await.unwrap()
+}
+
+async fn store(url: &str) -> Store {
+    Store::open(url.parse().unwrap(), &Clock::process()).await
 }
 
 /// A message's kind, event and clock value.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
-use tidegate::{Clock, Ledger, Micros, Together};
+use tidegate::{Clock, Micros, QuotaClient, StoreError};
 use tidegate_core::turnstile::{Ask, Dealings, Told};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -22,7 +22,7 @@ use tracing::{info, warn};
 /// What this replica has to do with the store.
 #[derive(Default)]
 pub(crate) struct Counting {
-    ledger: OnceLock<Arc<Ledger>>,
+    client: OnceLock<Arc<QuotaClient>>,
     granted: AtomicU64,
     failed: AtomicU64,
     /// When the store last answered, in microseconds.
@@ -49,7 +49,7 @@ impl Counting {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, outcome: Result<Told, String>, now: Micros) -> Told {
+    fn note(&self, outcome: Result<Told, StoreError>, now: Micros) -> Told {
         let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
         match outcome {
             Ok(told) => {
@@ -61,6 +61,7 @@ impl Counting {
                 told
             }
             Err(why) => {
+                let why = why.to_string();
                 self.failed.fetch_add(1, Relaxed);
                 if error.is_none() {
                     warn!("{why}; who wants to start waits for it, then is answered 503");
@@ -73,23 +74,24 @@ impl Counting {
 }
 
 /// Carries questions until the last request has ended, and then what is left to say.
-pub(crate) async fn count(site: Arc<Site>, together: Together, ended: oneshot::Receiver<()>) {
-    let ledger = Arc::new(Ledger::open(together).await);
-    let _ = site.counting.ledger.set(Arc::clone(&ledger));
-    let mut carrier = Carrier { site: &site, ledger, out: JoinSet::new() };
+pub(crate) async fn count(site: Arc<Site>, ended: oneshot::Receiver<()>) {
+    let pool = site.rules.load().policy.limiter.spec().name.clone();
+    let client = Arc::new(QuotaClient::new(site.gate.store().clone(), &pool));
+    let _ = site.counting.client.set(Arc::clone(&client));
+    let mut carrier = Carrier { site: &site, client, out: JoinSet::new() };
     carrier.carry_until(ended).await;
     let _ = timeout(FAREWELL, carrier.settle()).await;
 }
 
 struct Carrier<'a> {
     site: &'a Arc<Site>,
-    ledger: Arc<Ledger>,
-    out: JoinSet<(Ask, Result<Told, String>)>,
+    client: Arc<QuotaClient>,
+    out: JoinSet<(Ask, Result<Told, StoreError>)>,
 }
 
 impl Carrier<'_> {
     async fn carry_until(&mut self, mut ended: oneshot::Receiver<()>) {
-        let mut beat = interval(self.ledger.beat());
+        let mut beat = interval(self.client.beat());
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut keeping: Option<JoinHandle<_>> = None;
         loop {
@@ -99,10 +101,10 @@ impl Carrier<'_> {
                 asks = asks(&self.site.queue, &self.site.clock, room) => self.send(asks),
                 Some(Ok((ask, outcome))) = self.out.join_next() => self.receive(ask, outcome),
                 _ = beat.tick() => {
-                    let ledger = Arc::clone(&self.ledger);
+                    let client = Arc::clone(&self.client);
                     if keeping.as_ref().is_none_or(JoinHandle::is_finished) {
                         // What fails here fails for questions, too, and is told there.
-                        keeping = Some(tokio::spawn(async move { ledger.keep().await }));
+                        keeping = Some(tokio::spawn(async move { client.keep_slots().await }));
                     }
                 }
             }
@@ -122,15 +124,15 @@ impl Carrier<'_> {
 
     fn send(&mut self, asks: Vec<Ask>) {
         for ask in asks {
-            let ledger = Arc::clone(&self.ledger);
+            let client = Arc::clone(&self.client);
             self.out.spawn(async move {
-                let outcome = ledger.ask(&ask.question).await;
+                let outcome = client.ask(&ask.question).await;
                 (ask, outcome)
             });
         }
     }
 
-    fn receive(&mut self, ask: Ask, outcome: Result<Told, String>) {
+    fn receive(&mut self, ask: Ask, outcome: Result<Told, StoreError>) {
         let told = self.site.counting.note(outcome, self.site.clock.now());
         self.site.queue.answered(ask, told);
     }
@@ -157,12 +159,12 @@ async fn asks(queue: &Queue, clock: &Clock, room: usize) -> Vec<Ask> {
 
 /// What the store has to do with it, for Prometheus.
 pub(crate) fn push_metrics(site: &Site, page: &mut String) {
-    let Some(ledger) = site.counting.ledger.get() else { return };
+    let Some(client) = site.counting.client.get() else { return };
     let Counting { granted, failed, .. } = &site.counting;
     let answers = u64::from(site.counting.error().is_none());
     for (name, kind, help, value) in [
         ("granted_total", "counter", "Starts that the store granted this replica.", granted.load(Relaxed)),
-        ("round_trips_total", "counter", "Round trips to the store.", ledger.round_trips()),
+        ("round_trips_total", "counter", "Round trips to the store.", client.round_trips()),
         ("store_failures_total", "counter", "Questions that the store did not answer.", failed.load(Relaxed)),
         ("store_up", "gauge", "1: the store answered last time.", answers),
     ] {
@@ -172,7 +174,7 @@ pub(crate) fn push_metrics(site: &Site, page: &mut String) {
 
 /// The same in the JSON summary, with names.
 pub(crate) fn push_json(site: &Site, page: &mut String) {
-    let Some(ledger) = site.counting.ledger.get() else { return };
+    let Some(client) = site.counting.client.get() else { return };
     let Counting { granted, failed, heard, .. } = &site.counting;
     // The object's own brace.
     page.truncate(page.trim_end().len() - 1);
@@ -180,9 +182,9 @@ pub(crate) fn push_json(site: &Site, page: &mut String) {
     let _ = writeln!(
         page,
         ",\"replica\":\"{}\",\"granted\":{},\"round_trips\":{},\"store_failures\":{},\"seen_us\":{seen}}}",
-        ledger.me(),
+        client.me(),
         granted.load(Relaxed),
-        ledger.round_trips(),
+        client.round_trips(),
         failed.load(Relaxed)
     );
 }

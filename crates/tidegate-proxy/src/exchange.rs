@@ -95,7 +95,7 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
         Ok(slot) => Entry::Passed(slot),
         Err(closed) => {
             let name = || key::name(&rules.policy.key, &rules.policy.templates, &target, &parts, from);
-            let name = site.settings.together.is_some().then(name);
+            let name = site.counts_together().then(name);
             Entry::Waits(line_up(site, &rules, closed, (key, name), weight)?)
         }
     };

@@ -6,7 +6,7 @@ use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use std::sync::Arc;
 use tidegate::headers::{push_answer_members, push_problem_members};
-use tidegate::{Algorithm, Answer, Limit, LimiterSpec, Micros, RateLimitHeaders, Reason, Rules};
+use tidegate::{Answer, Limiter, LimiterSpec, Micros, RateLimitHeaders, Reason};
 
 /// A refusal that is not the limit's: a status, a code and a sentence with the remedy.
 pub(crate) fn refusal(status: StatusCode, code: &str, detail: &str) -> Response<Reply> {
@@ -39,20 +39,17 @@ fn problem(status: StatusCode, body: String) -> Response<Reply> {
     response
 }
 
-/// Writes 429s for one limit.
+/// Writes 429s for one limiter.
 pub(crate) struct Denials {
     limiter: Arc<LimiterSpec>,
 }
 
-/// The name under which the proxy's limit is told: in headers and in metrics.
+/// The name under which the proxy's figures are told in metrics.
 pub(crate) const LIMITER: &str = "proxy";
 
 impl Denials {
-    pub(crate) fn new(limit: Limit) -> Denials {
-        // Bursts and blocks have no meaning here, and were refused or are not told.
-        let plain = Limit::new(limit.count(), limit.period()).unwrap_or(limit);
-        let rules = Rules::new(Algorithm::AlignedWindow, &[plain]).expect("any count and period make a fixed window");
-        Denials { limiter: Arc::new(LimiterSpec::new(LIMITER, rules)) }
+    pub(crate) fn new(limiter: &Limiter) -> Denials {
+        Denials { limiter: Arc::clone(limiter.spec()) }
     }
 
     /// 429. `wait`: until it can pass; `None`: it never can.
@@ -62,7 +59,7 @@ impl Denials {
             reason: Reason::Limited,
             limiter: Some(Arc::clone(&self.limiter)),
             limit_index: 0,
-            limit: Some(self.limiter.rules.limits()[0].count()),
+            limit: self.limiter.rules.limits().first().map(|limit| limit.count()),
             remaining: Some(0),
             retry_after: wait,
             reset_after: wait,

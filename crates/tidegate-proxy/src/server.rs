@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tidegate::Clock;
+use tidegate::{Gate, Replicas};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -34,35 +34,22 @@ const REFUSALS_MAX: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Proxy {
-    /// Starts to serve on `listener`, and what monitors ask for on `admin`.
+    /// Starts to serve on `listener`, and what monitors ask for on `admin`, by a limiter of this gate.
     ///
     /// # Errors
     /// When a thread or a listener cannot be had.
     pub fn start(
         listener: StdListener,
         admin: Option<StdListener>,
+        gate: Gate,
         policy: Policy,
         settings: Settings,
-    ) -> io::Result<Proxy> {
-        Proxy::start_with_clock(listener, admin, policy, settings, Clock::process())
-    }
-
-    /// The same, with a clock of your own: tests.
-    ///
-    /// # Errors
-    /// When a thread or a listener cannot be had.
-    pub fn start_with_clock(
-        listener: StdListener,
-        admin: Option<StdListener>,
-        policy: Policy,
-        settings: Settings,
-        clock: Clock,
     ) -> io::Result<Proxy> {
         let address = listener.local_addr()?;
         let admin_address = admin.as_ref().map(StdListener::local_addr).transpose()?;
         let workers = settings.workers.max(1);
         let settings = Settings { workers, ..settings };
-        let site = Arc::new(Site::new(policy, settings, clock));
+        let site = Arc::new(Site::new(gate, policy, settings));
         let (mut threads, mut doors) = (Vec::new(), Vec::new());
         for number in 0..workers {
             let (door, accepted) = mpsc::channel(HANDED_OVER_MAX);
@@ -126,10 +113,10 @@ async fn accept(
     let mut beside = JoinSet::new();
     beside.spawn(turning::turn_windows(Arc::clone(&site)));
     beside.spawn(keep_time(Arc::clone(&site)));
-    let mut sharing = site.settings.sharing.clone().map(|how| tokio::spawn(sharing::share(Arc::clone(&site), how)));
+    let finds_others = site.replicas() == Replicas::Share(None);
+    let mut sharing = finds_others.then(|| tokio::spawn(sharing::share(Arc::clone(&site))));
     let (end, ended) = oneshot::channel();
-    let together = site.settings.together.clone();
-    let mut counting = together.map(|where_to| tokio::spawn(counting::count(Arc::clone(&site), where_to, ended)));
+    let mut counting = site.counts_together().then(|| tokio::spawn(counting::count(Arc::clone(&site), ended)));
     if let Some(Ok(admin)) = admin.map(from_std) {
         beside.spawn(admin::serve(admin, Arc::clone(&site)));
     }

@@ -3,7 +3,7 @@
 use crate::key::{KeyPart, Template};
 use crate::upstream::Upstream;
 use std::time::Duration;
-use tidegate::{Limit, Sharing, Together};
+use tidegate::{Limit, Limiter, Micros};
 use tidegate_core::turnstile::Bounds;
 
 /// What happens to a request that may not start now.
@@ -21,8 +21,8 @@ pub enum WhenLimited {
 pub struct Policy {
     /// Where requests are forwarded.
     pub upstream: Upstream,
-    /// Requests started per key and aligned window.
-    pub limit: Limit,
+    /// The gate's limiter whose one limit says how many requests start per key and aligned window.
+    pub limiter: Limiter,
     /// Requests under way per key; 0: as many as like.
     pub in_flight: u32,
     /// Whether the others wait.
@@ -50,15 +50,12 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The defaults in front of an upstream: 100 per minute and 100 in flight per path, waiting.
-    ///
-    /// # Panics
-    /// Never: the default limit is within its bounds.
+    /// The defaults in front of an upstream: 100 in flight per path, waiting.
     #[must_use]
-    pub fn new(upstream: Upstream) -> Policy {
+    pub fn new(upstream: Upstream, limiter: Limiter) -> Policy {
         Policy {
             upstream,
-            limit: Limit::new(100, tidegate::Micros::from_secs(60)).expect("a minute is a period"),
+            limiter,
             in_flight: 100,
             when_limited: WhenLimited::Wait,
             max_waiting: 10_000,
@@ -74,9 +71,17 @@ impl Policy {
         }
     }
 
+    /// The limiter's one limit. Bursts and blocks have no meaning here.
+    pub(crate) fn limit(&self) -> Limit {
+        let spec = self.limiter.spec();
+        let limit = spec.rules.limits().first().copied();
+        let plain = limit.and_then(|limit| Limit::new(limit.count(), limit.period()).ok());
+        plain.unwrap_or_else(|| Limit::new(0, Micros::from_secs(1)).expect("a second is a period"))
+    }
+
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds {
-            limit: self.limit,
+            limit: self.limit(),
             in_flight: self.in_flight,
             total: self.max_upstream,
             waiting: self.max_waiting,
@@ -101,12 +106,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// Threads that serve connections. Default: one for each processor.
     pub workers: usize,
-    /// Which part of the limit this process holds, if others hold the rest. Default: all of it.
-    pub sharing: Option<Sharing>,
-    /// Where replicas count together, if they do. Default: nowhere.
-    pub together: Option<Together>,
-    /// For how long that store may fail before requests that need it are answered 503. Default 3 s.
-    pub store_patience: Duration,
+    /// For how long a store that replicas share may fail before requests that need it are answered 503. Default 3 s.
+    pub store_outage: Duration,
 }
 
 impl Default for Settings {
@@ -118,9 +119,7 @@ impl Default for Settings {
             client_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(10),
             workers: std::thread::available_parallelism().map_or(1, usize::from),
-            sharing: None,
-            together: None,
-            store_patience: Duration::from_secs(3),
+            store_outage: Duration::from_secs(3),
         }
     }
 }

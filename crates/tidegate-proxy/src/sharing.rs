@@ -8,18 +8,12 @@ use crate::reply::LIMITER;
 use crate::site::Site;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tidegate::{Membership, Micros, Seen, Sharing};
-use tidegate_core::replicas::Schedule;
-use tokio::time::{sleep, timeout};
+use tidegate::{Micros, Replicas, Seen};
 use tracing::{info, warn};
 
 /// What was last seen of the other replicas.
 #[derive(Default)]
 pub(crate) struct Others(Mutex<Seen>);
-
-/// How long taking leave may take.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Others {
     /// Why the register cannot be read, if it cannot.
@@ -70,7 +64,7 @@ impl Others {
 
 /// What this replica holds and who the others are, for Prometheus.
 pub(crate) fn push_metrics(site: &Site, page: &mut String) {
-    if site.settings.sharing.is_some() {
+    if site.is_shared() {
         for (name, help, value) in site.others.figures(site.queue.part()) {
             push(page, &format!("tidegate_proxy_{name}"), "gauge", help, value);
         }
@@ -83,7 +77,7 @@ pub(crate) fn push_metrics(site: &Site, page: &mut String) {
 
 /// The same in the JSON summary, with names.
 pub(crate) fn push_json(site: &Site, page: &mut String) {
-    if site.settings.sharing.is_some() {
+    if site.is_shared() {
         // The object's own brace.
         page.truncate(page.trim_end().len() - 1);
         for (name, _, value) in site.others.figures(site.queue.part()) {
@@ -95,41 +89,17 @@ pub(crate) fn push_json(site: &Site, page: &mut String) {
     }
 }
 
-/// Keeps this process's part until the proxy stops.
-pub(crate) async fn share(site: Arc<Site>, sharing: Sharing) {
-    let (url, name) = match sharing {
-        Sharing::Fixed(..) => return,
-        Sharing::Through(url, name) => (url, name),
-    };
-    while !site.is_stopping() {
-        let period = site.rules.load().policy.limit.period();
-        let clock = site.clock.clone();
-        let membership = Membership::open(url.clone(), &name, period, move || clock.now()).await;
-        renew(&site, membership, period).await;
-    }
-}
-
-/// Until the proxy stops, or its windows get another length.
-async fn renew(site: &Site, mut membership: Membership, period: Micros) {
-    loop {
-        membership.renew().await;
-        if site.is_stopping() || site.rules.load().policy.limit.period() != period {
-            break;
-        }
-        site.queue.set_parts(membership.schedule().clone());
-        site.others.note(membership.seen());
-        tokio::select! {
-            () = sleep(membership.beat()) => {}
-            () = site.stopped() => {}
-        }
-    }
-    let _ = timeout(FAREWELL, membership.leave()).await;
-}
-
-/// What is known before anything was read.
-pub(crate) fn at_first(sharing: &Sharing) -> Schedule {
-    match sharing {
-        Sharing::Fixed(rank, of) => Schedule::fixed(*rank, *of),
-        Sharing::Through(..) => Schedule::NONE,
+/// Renews this process's share through the gate until the proxy stops.
+pub(crate) async fn share(site: Arc<Site>) {
+    while !site.is_stopping() && site.replicas() == Replicas::Share(None) {
+        let limiter = site.rules.load().policy.limiter.clone();
+        let (name, period) = (limiter.spec().name.clone(), site.rules.load().policy.limit().period());
+        let tell = |seen: &Seen| {
+            if let Some(schedule) = site.gate.schedule(&name) {
+                site.queue.set_parts(schedule);
+            }
+            site.others.note(seen);
+        };
+        site.gate.renew_share((&name, period), site.stopped(), tell).await;
     }
 }

@@ -7,17 +7,20 @@ use crate::pool::Pools;
 use crate::queue::Queue;
 use crate::reply::Denials;
 use crate::settings::{Policy, Settings, WhenLimited};
-use crate::sharing::{self, Others};
+use crate::sharing::Others;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tidegate::Clock;
+use tidegate::{Clock, Gate, Limiter, Replicas};
+use tidegate_core::replicas::Schedule;
 use tokio::sync::Notify;
 
 pub(crate) struct Site {
     pub(crate) settings: Settings,
     pub(crate) tick_limits: TickLimits,
+    /// The engine: its clock is the one clock of the process, its store the one store.
+    pub(crate) gate: Gate,
     pub(crate) clock: Clock,
     pub(crate) rules: ArcSwap<Rules>,
     pub(crate) queue: Arc<Queue>,
@@ -44,7 +47,7 @@ pub(crate) struct Rules {
 
 impl Rules {
     fn new(policy: Policy, generation: u64) -> Rules {
-        let (denials, upstream_ticks) = (Denials::new(policy.limit), ticks(policy.upstream_timeout));
+        let (denials, upstream_ticks) = (Denials::new(&policy.limiter), ticks(policy.upstream_timeout));
         Rules { policy, denials, upstream_ticks, generation }
     }
 
@@ -71,7 +74,9 @@ fn ticks(limit: Duration) -> u64 {
 pub(crate) const TICK: Duration = Duration::from_millis(500);
 
 impl Site {
-    pub(crate) fn new(policy: Policy, settings: Settings, clock: Clock) -> Site {
+    pub(crate) fn new(gate: Gate, policy: Policy, settings: Settings) -> Site {
+        let clock = gate.clock().clone();
+        let schedule = assigned(&policy.limiter);
         let site = Site {
             tick_limits: TickLimits {
                 head: ticks(settings.head_timeout),
@@ -80,6 +85,7 @@ impl Site {
             },
             queue: Arc::new(Queue::new(policy.bounds(), clock.clone())),
             clock,
+            gate,
             keys: KeyMaker::default(),
             pools: Pools::new(settings.workers),
             metrics: Metrics::default(),
@@ -91,19 +97,34 @@ impl Site {
             settings,
             rules: ArcSwap::from_pointee(Rules::new(policy, 0)),
         };
-        if let Some(sharing) = &site.settings.sharing {
-            site.queue.set_parts(sharing::at_first(sharing));
+        if let Some(schedule) = schedule {
+            site.queue.set_parts(schedule);
         }
         site.deal_with_store();
         site
     }
 
-    /// Buys starts of the store, if replicas count together.
+    /// Asks the store for starts, if replicas count together.
     fn deal_with_store(&self) {
-        if self.settings.together.is_some() {
+        if self.counts_together() {
             let rejects = self.rules.load().rejects();
-            self.queue.deal_with_store(counting::dealings(self.settings.store_patience, rejects));
+            self.queue.deal_with_store(counting::dealings(self.settings.store_outage, rejects));
         }
+    }
+
+    /// Do replicas count together, through the store?
+    pub(crate) fn counts_together(&self) -> bool {
+        self.gate.store().capabilities().shared && self.replicas() == Replicas::Exact
+    }
+
+    /// Does this process hold a share of the limit?
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.replicas(), Replicas::Share(_))
+    }
+
+    /// How several processes keep the limit.
+    pub(crate) fn replicas(&self) -> Replicas {
+        self.rules.load().policy.limiter.spec().replicas
     }
 
     /// Puts another policy in force. What was sent to the upstream ends by the one that it began with; who waits
@@ -111,15 +132,14 @@ impl Site {
     pub(crate) fn reload(&self, policy: Policy) {
         let old = self.rules.load_full();
         let generation = old.generation + u64::from(!old.policy.upstream.is(&policy.upstream));
-        let (bounds, period) = (policy.bounds(), policy.limit.period());
+        let (bounds, period) = (policy.bounds(), policy.limit().period());
+        let schedule = assigned(&policy.limiter).filter(|_| old.policy.limit().period() != period);
         // First of all: whom other bounds let through goes where the new policy says.
         self.rules.store(Arc::new(Rules::new(policy, generation)));
         self.deal_with_store();
-        if let Some(sharing) = &self.settings.sharing
-            && old.policy.limit.period() != period
-        {
-            // What was promised is of windows of another length.
-            self.queue.set_parts(sharing::at_first(sharing));
+        if let Some(schedule) = schedule {
+            // What was assigned is of windows of another length.
+            self.queue.set_parts(schedule);
         }
         self.queue.set_bounds(bounds);
     }
@@ -140,5 +160,14 @@ impl Site {
         if !self.is_stopping() {
             notified.await;
         }
+    }
+}
+
+/// What this process holds of the limit before anything was read; `None`: all of it.
+fn assigned(limiter: &Limiter) -> Option<Schedule> {
+    match limiter.spec().replicas {
+        Replicas::Exact => None,
+        Replicas::Share(Some((rank, of))) => Some(Schedule::fixed(rank, of)),
+        Replicas::Share(None) => Some(Schedule::NONE),
     }
 }

@@ -12,18 +12,25 @@ mod memory;
 mod names;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[cfg(any(feature = "redis", feature = "etcd"))]
+#[cfg(feature = "remote")]
 mod remote;
 mod shard;
 mod slots;
 mod snapshot;
 mod stats;
+mod store;
 mod table;
 
 pub use clock::Clock;
 pub use layout::Shape;
 pub use memory::Memory;
+#[cfg(feature = "remote")]
+pub use remote::{Tls, TlsFiles};
 pub use shard::Counts;
 pub use snapshot::{Directory, SnapshotError};
 pub use stats::KeyStats;
+pub use store::{
+    Answers, Asked, Capabilities, Embedded, Holder, Layout, Meaning, Question, Register, Store, StoreError, StoreUrl,
+    UrlError, When,
+};
 pub use table::{EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, Part, PartAnswer, Table, Which, decide_all};

@@ -71,6 +71,12 @@ impl Memory {
         table
     }
 
+    /// The table of a limiter, if there is one.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Arc<Table>> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone)
+    }
+
     /// While this is held, no table changes its layout.
     pub(crate) fn still(&self) -> MutexGuard<'_, ()> {
         self.layouts.lock().unwrap_or_else(PoisonError::into_inner)

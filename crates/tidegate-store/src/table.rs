@@ -174,23 +174,30 @@ impl Table {
         self.decide_locked(cell, &mut shard, rules, hash, key, cost, intent, now)
     }
 
-    /// Hits many keys, each on its own, at one time. The answers are in the order of the keys.
-    pub fn hit_many(&self, rules: &Rules, keys: &[&[u8]], cost: u32, now: Micros, answers: &mut Vec<Ruling>) {
-        answers.reserve(keys.len());
+    /// Hits many keys, each on its own, at one time. `each` is told the rulings in the order of the keys.
+    pub fn hit_many<'k>(
+        &self,
+        rules: &Rules,
+        keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
+        cost: u32,
+        now: Micros,
+        mut each: impl FnMut(Ruling),
+    ) {
         let mut hashes = [0; AHEAD];
-        for (hash, key) in hashes.iter_mut().zip(keys) {
+        for (hash, key) in hashes.iter_mut().zip(keys.clone()) {
             *hash = self.announce(key);
         }
-        for (index, key) in keys.iter().enumerate() {
+        let mut later = keys.clone().skip(AHEAD);
+        for (index, key) in keys.enumerate() {
             let hash = hashes[index % AHEAD];
-            if let Some(later) = keys.get(index + AHEAD) {
+            if let Some(later) = later.next() {
                 hashes[index % AHEAD] = self.announce(later);
             }
             let cell = self.cell(hash);
             let mut shard = self.locked(cell);
             let behind = shard.latest.saturating_sub(now);
             let now = if behind <= BATCH_AGE_MAX { now.max(shard.latest) } else { now };
-            answers.push(self.decide_locked(cell, &mut shard, rules, hash, key, cost, Intent::Hit, now));
+            each(self.decide_locked(cell, &mut shard, rules, hash, key, cost, Intent::Hit, now));
         }
     }
 

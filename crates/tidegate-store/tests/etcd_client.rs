@@ -3,9 +3,8 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
 use std::time::{Duration, Instant};
-use tidegate_store::etcd::{
-    Condition, Etcd, LeaseId, Meaning, Operation, Outcome, Pair, StoreError, Tls, TlsFiles, Txn, Url,
-};
+use tidegate_store::etcd::{Condition, Etcd, LeaseId, Operation, Outcome, Pair, Txn, Url};
+use tidegate_store::{Meaning, StoreError, Tls, TlsFiles};
 use tidegate_testkit::certificates::{authority, certify, write_ca};
 use tidegate_testkit::faults::{Fault, Proxy};
 use tidegate_testkit::servers;

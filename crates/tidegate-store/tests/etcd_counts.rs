@@ -4,12 +4,11 @@
 #![cfg(feature = "etcd")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{self, Intent, Room, Ruling, Subject};
 use tidegate_core::{Algorithm, Limit, Micros, Rules, State};
-use tidegate_store::etcd::{Asked, Counts, Etcd, Question, StoreError};
+use tidegate_store::etcd::{Counts, Etcd};
+use tidegate_store::{Asked, Clock, Layout, Question, StoreError};
 use tidegate_testkit::faults::{Fault, Proxy};
 use tidegate_testkit::servers::etcd::Etcd as Server;
 use tidegate_testkit::{Random, number};
@@ -30,10 +29,8 @@ const LIMITS: [&[&str]; 5] = [
 ];
 
 /// A process: what it has seen of the etcd is its own.
-async fn process(endpoints: &str, clock: &Arc<AtomicU64>) -> Counts {
-    let clock = Arc::clone(clock);
-    let now = Arc::new(move || Micros::new(clock.load(Relaxed)));
-    Counts::new(Etcd::open(endpoints.parse().unwrap()).await, now)
+async fn process(endpoints: &str, clock: &Clock) -> Counts {
+    Counts::new(Etcd::open(endpoints.parse().unwrap()).await, clock.clone())
 }
 
 fn rules(texts: &[&str]) -> Rules {
@@ -41,20 +38,27 @@ fn rules(texts: &[&str]) -> Rules {
     Rules::new(Algorithm::AlignedWindow, &limits).unwrap()
 }
 
+fn question<'a>(limiter: &'a str, rules: &'a Rules, key: &'a [u8]) -> Question<'a> {
+    Question { limiter, rules, key, names: false, layout: Layout::Native }
+}
+
+fn by() -> Instant {
+    Instant::now() + Duration::from_secs(10)
+}
+
 fn asked(cost: u32, intent: Intent) -> Asked {
-    Asked { cost, intent, explain: false, by: Instant::now() + Duration::from_secs(10) }
+    Asked { now: None, cost, intent, explain: false, by: by() }
 }
 
 async fn hit(counts: &Counts, limiter: &str, rules: &Rules, key: &[u8]) -> Result<bool, StoreError> {
-    let question = Question { limiter, rules, key };
-    Ok(counts.decide(&[question], &asked(1, Intent::Hit)).await?.1[0].ruling.is_allowed())
+    Ok(counts.decide(&[question(limiter, rules, key)], &asked(1, Intent::Hit)).await?.1[0].ruling.is_allowed())
 }
 
 /// One to three keys at once, by two processes in turn, at times that also go back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn etcd_counts_as_the_core_does() {
     let server = Server::start();
-    let clock = Arc::new(AtomicU64::new(START_US));
+    let clock = Clock::manual(Micros::saturating(START_US));
     let processes = [process(&server.endpoints(), &clock).await, process(&server.endpoints(), &clock).await];
     let (seed, steps) = (number("TIDEGATE_SEED", 1), number("TIDEGATE_STEPS", STEPS));
     for (index, texts) in LIMITS.iter().enumerate() {
@@ -77,7 +81,7 @@ struct Run<'a> {
     rules: Rules,
     keys: Vec<Key>,
     dice: Random,
-    clock: &'a AtomicU64,
+    clock: &'a Clock,
 }
 
 struct Key {
@@ -106,10 +110,8 @@ impl Run<'_> {
         let process = &processes[dice.index(2)];
 
         let expected = self.expected(&chosen, now, cost, intent);
-        let questions: Vec<Question<'_>> = chosen
-            .iter()
-            .map(|key| Question { limiter: &self.name, rules: &self.rules, key: &self.keys[*key].name })
-            .collect();
+        let questions: Vec<Question<'_>> =
+            chosen.iter().map(|key| question(&self.name, &self.rules, &self.keys[*key].name)).collect();
         let (at, told) = process.decide(&questions, &Asked { explain, ..asked(cost, intent) }).await.unwrap();
         let context = format!("{what}: at {now:?} {intent:?} of {cost} by {chosen:?}");
         let rulings: Vec<Ruling> = told.iter().map(|answer| answer.ruling).collect();
@@ -148,7 +150,7 @@ impl Run<'_> {
         let limits = self.rules.limits();
         let period = limits[self.dice.index(limits.len())].period().get();
         let dice = &mut self.dice;
-        let now = self.clock.load(Relaxed);
+        let now = self.clock.now().get();
         let now = match dice.below(40) {
             0..8 => now,
             8..30 => now + dice.below(period / 3),
@@ -160,7 +162,7 @@ impl Run<'_> {
             _ => now.saturating_sub(period),
         };
         let now = now % (1 << 51);
-        self.clock.store(now, Relaxed);
+        self.clock.set(Micros::saturating(now));
         Micros::new(now).unwrap()
     }
 }
@@ -185,7 +187,7 @@ impl Key {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a2_a5_many_at_once_from_two_processes_pass_exactly_the_limit() {
     let server = Server::start();
-    let clock = Arc::new(AtomicU64::new(START_US));
+    let clock = Clock::manual(Micros::saturating(START_US));
     let processes = [process(&server.endpoints(), &clock).await, process(&server.endpoints(), &clock).await];
     let (ten, many) = (rules(&["10 per day"]), rules(&["1000000 per day"]));
     for round in 0..20 {
@@ -193,9 +195,9 @@ async fn a2_a5_many_at_once_from_two_processes_pass_exactly_the_limit() {
         let hits = (0..128_usize).map(|number| {
             let (counts, ten, many, key) = (processes[number % 2].clone(), ten.clone(), many.clone(), key.clone());
             tokio::spawn(async move {
-                let mut questions = vec![Question { limiter: "ten", rules: &ten, key: &key }];
+                let mut questions = vec![question("ten", &ten, &key)];
                 if number >= 64 {
-                    questions.push(Question { limiter: "many", rules: &many, key: &key });
+                    questions.push(question("many", &many, &key));
                 }
                 let (_, told) = counts.decide(&questions, &asked(1, Intent::Hit)).await.unwrap();
                 (number >= 64, told.iter().all(|answer| answer.ruling.is_allowed()))
@@ -208,7 +210,7 @@ async fn a2_a5_many_at_once_from_two_processes_pass_exactly_the_limit() {
             both += u32::from(allowed && is_both);
         }
         assert_eq!(passed, 10, "round {round}");
-        let peek = Question { limiter: "many", rules: &many, key: &key };
+        let peek = question("many", &many, &key);
         let (_, told) = processes[0].decide(&[peek], &asked(1, Intent::Peek)).await.unwrap();
         assert_eq!(told[0].ruling.decision.remaining, 1_000_000 - both, "round {round}: charged as often as passed");
     }
@@ -220,14 +222,14 @@ async fn a2_a5_many_at_once_from_two_processes_pass_exactly_the_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_uncontended_decision_is_one_round_trip() {
     let server = Server::start();
-    let clock = Arc::new(AtomicU64::new(START_US));
+    let clock = Clock::manual(Micros::saturating(START_US));
     let counts = process(&server.endpoints(), &clock).await;
     let five = rules(&["5 per minute"]);
     for expected in [true, true, true, true, true, false, false] {
         assert_eq!(hit(&counts, "five", &five, b"k").await, Ok(expected));
     }
     assert_eq!(counts.round_trips(), 7);
-    clock.fetch_add(60_000_000, Relaxed);
+    clock.set(Micros::saturating(START_US + 60_000_000));
     assert_eq!(hit(&counts, "five", &five, b"k").await, Ok(true), "the next window");
     assert_eq!(counts.round_trips(), 8);
     // What somebody else does to the key is seen, for one round trip more.
@@ -241,7 +243,7 @@ async fn an_uncontended_decision_is_one_round_trip() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_change_of_leader_neither_restarts_nor_extends_a_count() {
     let mut server = Server::three();
-    let clock = Arc::new(AtomicU64::new(START_US));
+    let clock = Clock::manual(Micros::saturating(START_US));
     let counts = process(&server.endpoints(), &clock).await;
     let three = rules(&["3 per minute"]);
     for window in 1..=2 {
@@ -260,7 +262,7 @@ async fn a_change_of_leader_neither_restarts_nor_extends_a_count() {
         assert_eq!(passed, 3, "window {window}");
         server.members[leader].start_again(&[]);
         // To the very start of the next window.
-        clock.store(START_US - START_US % 60_000_000 + window * 60_000_000, Relaxed);
+        clock.set(Micros::saturating(START_US - START_US % 60_000_000 + window * 60_000_000));
     }
 }
 
@@ -281,7 +283,7 @@ async fn hit_when_it_answers(counts: &Counts, rules: &Rules) -> bool {
 async fn a7_a_lost_reply_charges_once_at_most() {
     let server = Server::start();
     let proxy = Proxy::before(server.members[0].port);
-    let clock = Arc::new(AtomicU64::new(START_US));
+    let clock = Clock::manual(Micros::saturating(START_US));
     let counts = process(&format!("http://127.0.0.1:{}", proxy.port), &clock).await;
     let ten = rules(&["10 per minute"]);
     let (mut passed, mut lost) = (0, 0);
@@ -306,13 +308,13 @@ async fn a7_a_lost_reply_charges_once_at_most() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn flags_and_refusals() {
     let server = Server::start();
-    let clock = Arc::new(AtomicU64::new(START_US));
+    let clock = Clock::manual(Micros::saturating(START_US));
     let counts = process(&server.endpoints(), &clock).await;
-    assert_eq!(counts.disabled(&["a", "b"]).await, Ok(vec![false, false]));
-    counts.set_disabled("b", true).await.unwrap();
-    assert_eq!(counts.disabled(&["a", "b"]).await, Ok(vec![false, true]));
-    counts.set_disabled("b", false).await.unwrap();
-    assert_eq!(counts.disabled(&["a", "b"]).await, Ok(vec![false, false]));
+    assert_eq!(counts.disabled(&["a", "b"], by()).await, Ok(vec![false, false]));
+    counts.set_disabled("b", true, by()).await.unwrap();
+    assert_eq!(counts.disabled(&["a", "b"], by()).await, Ok(vec![false, true]));
+    counts.set_disabled("b", false, by()).await.unwrap();
+    assert_eq!(counts.disabled(&["a", "b"], by()).await, Ok(vec![false, false]));
 
     let other = Rules::new(Algorithm::TokenBucket, &["3 per minute".parse().unwrap()]).unwrap();
     assert!(matches!(hit(&counts, "a", &other, b"k").await, Err(StoreError::Unsupported(_))));

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::{Algorithm, Micros, Rules};
-use tidegate_store::Which;
-use tidegate_store::redis::{Asked, Layout, Question, Redis};
+use tidegate_store::redis::Redis;
+use tidegate_store::{Asked, Layout, Question, When, Which};
 use tidegate_testkit::number;
 use tidegate_testkit::servers::cluster::Cluster;
 
@@ -216,16 +216,20 @@ async fn names_are_listed_over_all_nodes() {
         }
     }
     let any = question("list", &rules, b"");
-    let list = async |which| redis.list(None, &any, which, None, usize::MAX).await.unwrap().keys;
+    let list = async |which| redis.list(&any, which, None, usize::MAX, now()).await.unwrap().keys;
     assert_eq!(list(Which::Tracked).await, names);
     assert_eq!(list(Which::Blocked).await, [&names[7], &names[17], &names[27]].map(Clone::clone));
-    assert!(redis.unblock(None, &question("list", &rules, &names[7])).await.unwrap());
+    assert!(redis.unblock(&question("list", &rules, &names[7]), now()).await.unwrap());
     assert_eq!(list(Which::Blocked).await.len(), 2);
-    assert_eq!(redis.unblock_all(None, &any).await.unwrap(), 2);
+    assert_eq!(redis.unblock_all(&any, now()).await.unwrap(), 2);
     assert_eq!(list(Which::Tracked).await.len(), names.len() - 3);
-    let until = redis.block(None, &question("list", &rules, b"new"), Micros::from_secs(60)).await.unwrap();
+    let until = redis.block(&question("list", &rules, b"new"), Micros::from_secs(60), now()).await.unwrap().unwrap();
     assert!(until > Micros::ZERO && list(Which::Tracked).await.contains(&b"new".to_vec()));
     assert_eq!(redis.evicts().await, None);
     let eternal: Vec<String> = cluster.masters().iter().flat_map(|node| node.keys_without_expiry()).collect();
     assert_eq!(eternal, Vec::<String>::new(), "A9");
+}
+
+fn now() -> When {
+    When { now: None, by: tokio::time::Instant::now() + Duration::from_secs(10) }
 }

@@ -6,7 +6,8 @@
 
 use tidegate_core::all_or_nothing::{self, Analysis, IfBlocked, Intent, Room, Ruling, Subject};
 use tidegate_core::{Algorithm, Limit, Micros, Rules, State, Verdict};
-use tidegate_store::redis::{Asked, Layout, Question, Redis};
+use tidegate_store::redis::Redis;
+use tidegate_store::{Asked, Layout, Question, When};
 use tidegate_testkit::servers::Server;
 use tidegate_testkit::servers::cluster::Cluster;
 use tidegate_testkit::{Random, number};
@@ -174,7 +175,7 @@ impl Run {
         let count = u32::try_from(self.dice.below(4)).unwrap();
         let counted =
             self.keys[index].subject(&self.rules, |subject| all_or_nothing::increment(subject, now, at, count));
-        let told = redis.increment(Some(now), &self.question(index), count, Some(at)).await.unwrap();
+        let told = redis.increment(&self.question(index), count, Some(at), at_time(now)).await.unwrap();
         self.forget_if_fresh(index, now);
         assert_eq!(Some(told), counted.map(|counted| (now, counted)), "{what}: {count} at {at:?}, {now:?}");
     }
@@ -184,7 +185,7 @@ impl Run {
         let if_blocked = if anew { IfBlocked::Recompute } else { IfBlocked::Tell };
         let look = |subject: &mut Subject<'_>| all_or_nothing::analyze(subject, now, if_blocked);
         let analysis = self.keys[index].subject(&self.rules, look);
-        let told = redis.analyze(Some(now), &self.question(index), if_blocked).await.unwrap();
+        let told = redis.analyze(&self.question(index), if_blocked, at_time(now)).await.unwrap();
         if anew || !matches!(told.1, Analysis::Blocked { .. }) {
             self.forget_if_fresh(index, now);
         }
@@ -192,7 +193,7 @@ impl Run {
     }
 
     async fn unblock(&mut self, redis: &Redis, index: usize, now: Micros, what: &str) {
-        let was = redis.unblock(Some(now), &self.question(index)).await.unwrap();
+        let was = redis.unblock(&self.question(index), at_time(now)).await.unwrap();
         let key = &mut self.keys[index];
         key.states = self.rules.fresh();
         assert_eq!(was, std::mem::take(&mut key.blocked_until) > now, "{what}");
@@ -200,7 +201,7 @@ impl Run {
 
     async fn block(&mut self, redis: &Redis, index: usize, now: Micros) {
         let span = Micros::from_secs(1 + self.dice.below(300));
-        let until = redis.block(Some(now), &self.question(index), span).await.unwrap();
+        let until = redis.block(&self.question(index), span, at_time(now)).await.unwrap().unwrap();
         assert_eq!(until, now.saturating_add(span));
         self.keys[index].subject(&self.rules, |subject| {
             // As every operation does on its way.
@@ -217,7 +218,7 @@ impl Run {
     }
 
     fn question(&self, index: usize) -> Question<'_> {
-        let layout = if self.is_pause { Layout::Pause { scope: &self.name } } else { Layout::Native };
+        let layout = if self.is_pause { Layout::Pause } else { Layout::Native };
         Question { limiter: &self.name, rules: &self.rules, names: true, key: &self.keys[index].name, layout }
     }
 
@@ -290,4 +291,8 @@ fn facts(ruling: &Ruling, rules: &Rules) -> String {
         "{reason:?} by {limit_index}: {retry}, {} of {} left, {:?}",
         decision.remaining, decision.limit, decision.reset_after
     )
+}
+
+fn at_time(now: Micros) -> When {
+    When { now: Some(now), by: tokio::time::Instant::now() + std::time::Duration::from_secs(10) }
 }

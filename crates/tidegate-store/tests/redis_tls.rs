@@ -5,7 +5,8 @@
 use std::path::{Path, PathBuf};
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::{Algorithm, Rules};
-use tidegate_store::redis::{Asked, Layout, Question, Redis, StoreError, Tls, TlsFiles, Url};
+use tidegate_store::redis::{Redis, Url};
+use tidegate_store::{Asked, Layout, Question, StoreError, Tls, TlsFiles};
 use tidegate_testkit::certificates::{authority, certify, write_ca};
 use tidegate_testkit::servers::{Server, free_port};
 

@@ -12,7 +12,7 @@ use governor::{DefaultKeyedRateLimiter, Quota};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Policy, Rules, Settings};
+use tidegate::{Algorithm, Clock, Gate, Hit, LimiterSpec, Policy, Rules, Settings};
 
 const COUNT: u32 = 1_000_000;
 const BATCH: usize = 64;
@@ -54,14 +54,19 @@ fn compare(keys: usize, threads: usize, rounds: usize) {
         });
         let single = time(keys, threads, |_, keys| {
             for key in keys {
-                std::hint::black_box(gate.hit_on(&ours, key, 1).is_ok_and(|ruling| ruling.is_allowed()));
+                std::hint::black_box(
+                    gate.hit_on(&ours, key, 1).is_ok_and(|ruling| ruling.is_some_and(|ruling| ruling.is_allowed())),
+                );
             }
         });
         let batch = time(keys, threads, |_, keys| {
-            let mut answers = Vec::with_capacity(BATCH);
+            let (mut hits, mut answers) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
             for keys in keys.chunks(BATCH) {
+                hits.clear();
                 answers.clear();
-                std::hint::black_box(gate.hit_many_on(&ours, keys, 1, &mut answers).is_ok());
+                hits.extend(keys.iter().filter_map(|key| Hit::new(&ours, key).ok()));
+                gate.hit_each(&hits, 1, &gate.batch(gate.now()), &mut answers);
+                std::hint::black_box(&answers);
             }
         });
         for (best, found) in best.iter_mut().zip([governor, single, batch]) {

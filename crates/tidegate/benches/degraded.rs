@@ -66,8 +66,9 @@ fn policy() -> Policy {
 
 /// Nobody listens on port 1.
 async fn on_dead_store(on_failure: OnFailure) -> Gate {
-    let settings = StoreSettings { on_failure, ..StoreSettings::new("redis://127.0.0.1:1".parse().unwrap()) };
-    let gate = Gate::on_store(&policy(), settings, Clock::process()).await;
-    assert!(gate.store_error().is_some());
+    let settings = StoreSettings { on_failure, ..StoreSettings::default() };
+    let url = "redis://127.0.0.1:1".parse().unwrap();
+    let gate = Gate::connect(&policy(), url, settings, Clock::process()).await;
+    assert!(gate.store().down().is_some());
     gate
 }

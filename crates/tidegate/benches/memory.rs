@@ -39,7 +39,7 @@ fn flood() {
     for key in 0..KEYS {
         let watched = key % WATCHED == 0;
         for _ in 0..if watched { LIMIT + 2 } else { 1 } {
-            let allowed = gate.hit_on(&limiter, name(key).as_bytes(), 1).unwrap().is_allowed();
+            let allowed = gate.hit_on(&limiter, name(key).as_bytes(), 1).unwrap().unwrap().is_allowed();
             let so_far = if watched { &mut admitted[(key / WATCHED) as usize] } else { &mut 0 };
             hits += 1;
             denied += u64::from(!allowed);
@@ -52,7 +52,7 @@ fn flood() {
     }
     // And once more, long after the table was full: what was let through counts on.
     for key in (0..KEYS).step_by(WATCHED as usize) {
-        let allowed = gate.hit_on(&limiter, name(key).as_bytes(), 1).unwrap().is_allowed();
+        let allowed = gate.hit_on(&limiter, name(key).as_bytes(), 1).unwrap().unwrap().is_allowed();
         admitted[(key / WATCHED) as usize] += u32::from(allowed);
     }
     let over = admitted.iter().filter(|count| **count > LIMIT).count();
@@ -86,7 +86,7 @@ fn logs(users: u32) {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let at = 1_000_000_000 + request * 7_200_000 + (random >> 40) % 7_200_000;
             gate.clock().set(Micros::saturating(at));
-            assert!(gate.hit_on(&limiter, name(user).as_bytes(), 1).unwrap().is_allowed());
+            assert!(gate.hit_on(&limiter, name(user).as_bytes(), 1).unwrap().unwrap().is_allowed());
         }
     }
     let spent = start.elapsed().as_secs_f64();
@@ -99,7 +99,7 @@ fn logs(users: u32) {
         gate.usage().bytes as f64 / f64::from(users),
         spent * 1e9 / decisions
     );
-    assert!(!gate.hit_on(&limiter, name(0).as_bytes(), 1).unwrap().is_allowed(), "the logs are full");
+    assert!(!gate.hit_on(&limiter, name(0).as_bytes(), 1).unwrap().unwrap().is_allowed(), "the logs are full");
     gate.clock().set(Micros::from_secs(1_000 + 2 * 3_600));
     for _ in 0..16 {
         gate.tend();

@@ -76,9 +76,9 @@ fn main() {
 
 async fn gate(server: &Server) -> Gate {
     let rules = Rules::new(Algorithm::TokenBucket, &["1000000 per hour".parse().unwrap()]).unwrap();
-    let settings =
-        StoreSettings { deadline: Duration::from_secs(10), ..StoreSettings::new(server.url().parse().unwrap()) };
-    Gate::on_store(&Policy::new(vec![LimiterSpec::new("api", rules)]).unwrap(), settings, Clock::process()).await
+    let settings = StoreSettings { deadline: Duration::from_secs(10), ..StoreSettings::default() };
+    let policy = Policy::new(vec![LimiterSpec::new("api", rules)]).unwrap();
+    Gate::connect(&policy, server.url().parse().unwrap(), settings, Clock::process()).await
 }
 
 fn run_library(runtime: &tokio::runtime::Runtime, gate: &Gate, requests: u64) {

@@ -2,7 +2,7 @@
 //! 100 requests of a key waiting at once.
 //!
 //! `cargo bench -p tidegate --all-features --bench replicas` starts a redis-server and an etcd of its own. Everything runs on this
-//! machine: a turnstile with the questions of 64 keys under way, the ledger, and the store. Every request that gets its
+//! machine: a turnstile with the questions of 64 keys under way, the quota client, and the store. Every request that gets its
 //! start has ended before the next ones come, so that each round asks, starts and gives slots back.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that cannot run should say so")]
 
@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use tidegate::{Clock, Ledger, Limit, Micros, StoreUrl, Together};
+use tidegate::{Clock, Limit, Micros, QuotaClient, Store, StoreUrl};
 use tidegate_core::turnstile::{Bounds, Dealings, KeyHash, Name, Ticket, Told, Turnstile};
 use tidegate_testkit::servers;
 
@@ -30,10 +30,11 @@ fn main() {
             ("redis", StoreUrl::Redis(redis.url().parse().unwrap())),
             ("etcd", StoreUrl::Etcd(etcd.endpoints().parse().unwrap())),
         ];
-        for (name, store) in stores {
+        for (name, url) in stores {
             for waiting in [1, 10, 100] {
-                let together = Together { store: store.clone(), name: format!("bench-{waiting}") };
-                let (starts, trips, seconds) = measure(&Ledger::open(together).await, waiting).await;
+                let store = Store::open(url.clone(), &Clock::process()).await;
+                let client = QuotaClient::new(store, &format!("bench-{waiting}"));
+                let (starts, trips, seconds) = measure(&client, waiting).await;
                 let rate = starts as f64 / seconds;
                 let each = trips as f64 / starts as f64;
                 println!("{name:>8}  {waiting:>7}  {rate:>12.0}  {each:>21.3}");
@@ -44,7 +45,7 @@ fn main() {
 }
 
 /// Starts, round trips and seconds.
-async fn measure(ledger: &Ledger, waiting: u32) -> (u64, u64, f64) {
+async fn measure(client: &QuotaClient, waiting: u32) -> (u64, u64, f64) {
     let limit = Limit::new(u32::MAX, Micros::from_secs(3600)).unwrap();
     let all = u32::try_from(KEYS).unwrap() * waiting;
     let bounds = Bounds { limit, in_flight: 1_000, total: all, waiting: all, waiting_weight: all.into(), keys: 1_000 };
@@ -61,7 +62,7 @@ async fn measure(ledger: &Ledger, waiting: u32) -> (u64, u64, f64) {
         }
         while let Some(ask) = turnstile.ask(clock.now()) {
             out.push(async move {
-                let told = ledger.ask(&ask.question).await;
+                let told = client.ask(&ask.question).await;
                 (ask, told)
             });
         }
@@ -74,5 +75,5 @@ async fn measure(ledger: &Ledger, waiting: u32) -> (u64, u64, f64) {
             starts += 1;
         }
     }
-    (starts, ledger.round_trips(), began.elapsed().as_secs_f64())
+    (starts, client.round_trips(), began.elapsed().as_secs_f64())
 }

@@ -1,25 +1,13 @@
 //! Actions: one limiter and one identifier, for applications that count their work when it is done.
 //!
 //! Everything here is built from the gate's own calls, and decides nothing. The methods are async, as a
-//! store may be elsewhere; on the embedded store they never wait. Only limiters that count in buckets
+//! store may be on another machine; on the embedded store they never wait. Only limiters that count in buckets
 //! have actions. Between asking and counting others may come, so that a limit can be exceeded by as many
 //! as work at once; [`Action::hit`] asks and counts in one step and cannot be.
 
-use crate::{Answer, AskError, Cursor, Gate, Page, Request, Which};
-use tidegate_core::all_or_nothing::IfBlocked;
+use crate::{Answer, AskError, Cursor, Gate, LimiterSpec, OnFailure, Page, Request, Which};
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
 use tidegate_core::{Limit, Micros};
-
-/// Does it at the store elsewhere, if that is where the gate's states are.
-macro_rules! elsewhere {
-    ($handle:ident, $redis:ident => $call:ident($($argument:expr),*)) => {
-        #[cfg(feature = "redis")]
-        if !$handle.gate.is_shared(&$handle.limiter)
-            && let Some($redis) = $handle.gate.redis()?
-        {
-            return $handle.gate.$call($($argument),*).await;
-        }
-    };
-}
 
 /// What one identifier does at one limiter.
 ///
@@ -60,26 +48,36 @@ pub struct Incremented {
     pub timestamp: Micros,
     /// False: it was older than the history, its count was 0, or the limiter is disabled.
     pub counted: bool,
+    /// The store did not answer, and this process counted alone.
+    pub degraded: Option<OnFailure>,
 }
 
 /// What a key's counts say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Analyzed {
+pub struct Analyzed {
+    /// When this was found.
+    pub at: Micros,
+    /// What was found.
+    pub status: Status,
+    /// The store did not answer: how it was decided without it.
+    pub degraded: Option<OnFailure>,
+}
+
+/// Whether a key has reached a limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Status {
     /// No limit is reached.
-    Ok {
-        /// When this was found.
-        at: Micros,
-    },
+    Ok,
     /// A limit is reached, and this very call has blocked the key.
     Limited(Event),
     /// The key was blocked before.
     Blocked {
-        /// When this was found.
-        at: Micros,
         /// Until when it is blocked.
         until: Micros,
     },
+    /// The store did not answer, and `on_failure = "deny"` says no; nothing is known of the counts.
+    Denied,
 }
 
 /// A limit that was reached.
@@ -100,17 +98,28 @@ pub struct Event {
 impl Analyzed {
     /// True when no limit is reached and no block lasts.
     #[must_use]
-    pub const fn is_ok(&self) -> bool {
-        matches!(self, Analyzed::Ok { .. })
+    pub fn is_ok(&self) -> bool {
+        self.status == Status::Ok
     }
 
-    /// When this was found.
-    #[must_use]
-    pub const fn at(&self) -> Micros {
-        match self {
-            Analyzed::Ok { at } | Analyzed::Blocked { at, .. } => *at,
-            Analyzed::Limited(event) => event.timestamp,
-        }
+    /// A store's analysis by the rules of `spec`.
+    pub(crate) fn of(spec: &LimiterSpec, key: &[u8], at: Micros, analysis: Analysis) -> Analyzed {
+        let status = match analysis {
+            Analysis::Ok => Status::Ok,
+            Analysis::Blocked { until } => Status::Blocked { until },
+            Analysis::Limited { limit_index, sum, blocked_until } => {
+                // A store that answers by other rules in the middle of a reload may know more limits.
+                let limits = spec.rules.limits();
+                match limits.get(usize::from(limit_index)).or(limits.first()).copied() {
+                    Some(check) => {
+                        let identifier = key.to_vec();
+                        Status::Limited(Event { identifier, sum, timestamp: at, check, blocked_until })
+                    }
+                    None => Status::Blocked { until: blocked_until },
+                }
+            }
+        };
+        Analyzed { at, status, degraded: None }
     }
 }
 
@@ -181,8 +190,7 @@ impl Action {
     /// # Errors
     /// As [`Action::ok`].
     pub async fn count(&self, count: u32, at: Option<Micros>) -> Result<Incremented, AskError> {
-        elsewhere!(self, redis => increment_there(redis, &self.limiter, &self.identifier, count, at));
-        self.gate.increment(&self.limiter, &self.identifier, count, at)
+        self.gate.increment(&self.limiter, &self.identifier, count, at).await
     }
 
     /// Has a limit been reached, and which? See [`Gate::analyze`].
@@ -227,9 +235,9 @@ impl Action {
         &self,
         work: impl FnOnce(Event) -> F,
     ) -> Result<Option<T>, AskError> {
-        match self.look(IfBlocked::Recompute).await? {
-            Analyzed::Limited(event) => Ok(Some(work(event).await)),
-            Analyzed::Ok { .. } | Analyzed::Blocked { .. } => Ok(None),
+        match self.look(IfBlocked::Recompute).await?.status {
+            Status::Limited(event) => Ok(Some(work(event).await)),
+            Status::Ok | Status::Blocked { .. } | Status::Denied => Ok(None),
         }
     }
 
@@ -238,8 +246,7 @@ impl Action {
     /// # Errors
     /// As [`Gate::block`].
     pub async fn block_for(&self, span: Micros) -> Result<Micros, AskError> {
-        elsewhere!(self, redis => block_there(redis, &self.limiter, &self.identifier, span));
-        self.gate.block(&self.limiter, &self.identifier, span)
+        self.gate.block(&self.limiter, &self.identifier, span).await
     }
 
     /// Forgets the identifier's counts and block; was it blocked?
@@ -247,13 +254,11 @@ impl Action {
     /// # Errors
     /// As [`Gate::unblock`].
     pub async fn unblock(&self) -> Result<bool, AskError> {
-        elsewhere!(self, redis => unblock_there(redis, &self.limiter, &self.identifier));
-        self.gate.unblock(&self.limiter, &self.identifier)
+        self.gate.unblock(&self.limiter, &self.identifier).await
     }
 
     async fn look(&self, if_blocked: IfBlocked) -> Result<Analyzed, AskError> {
-        elsewhere!(self, redis => analyze_there(redis, &self.limiter, &self.identifier, if_blocked));
-        self.gate.analyze(&self.limiter, &self.identifier, if_blocked)
+        self.gate.analyze(&self.limiter, &self.identifier, if_blocked).await
     }
 }
 
@@ -288,8 +293,7 @@ impl Actions {
     /// # Errors
     /// As [`Gate::unblock_all`].
     pub async fn unblock_all(&self) -> Result<u64, AskError> {
-        elsewhere!(self, redis => unblock_all_there(redis, &self.limiter));
-        self.gate.unblock_all(&self.limiter)
+        self.gate.unblock_all(&self.limiter).await
     }
 
     /// Limits apply.
@@ -297,7 +301,7 @@ impl Actions {
     /// # Errors
     /// When there is no such limiter.
     pub async fn enable(&self) -> Result<(), AskError> {
-        self.set_enabled(true).await
+        self.gate.set_enabled(&self.limiter, true).await
     }
 
     /// Everything is allowed and nothing counted.
@@ -305,7 +309,7 @@ impl Actions {
     /// # Errors
     /// When there is no such limiter.
     pub async fn disable(&self) -> Result<(), AskError> {
-        self.set_enabled(false).await
+        self.gate.set_enabled(&self.limiter, false).await
     }
 
     /// False after [`Actions::disable`].
@@ -321,15 +325,7 @@ impl Actions {
     /// # Errors
     /// When there is no such limiter, it keeps no names, or the store cannot list them.
     pub async fn page(&self, which: Which, after: Option<Cursor>, most: usize) -> Result<Page, AskError> {
-        elsewhere!(self, redis => page_there(redis, &self.limiter, which, after, most));
-        self.gate.keys(&self.limiter, which, after, most)
-    }
-
-    async fn set_enabled(&self, enabled: bool) -> Result<(), AskError> {
-        #[cfg(feature = "redis")]
-        return self.gate.set_enabled_for_all(&self.limiter, enabled).await;
-        #[cfg(not(feature = "redis"))]
-        self.gate.set_enabled(&self.limiter, enabled)
+        self.gate.keys(&self.limiter, which, after, most).await
     }
 
     async fn list(&self, which: Which) -> Result<Vec<Vec<u8>>, AskError> {

@@ -4,6 +4,7 @@ use crate::LimiterSpec;
 use std::{fmt, sync::Arc};
 use tidegate_core::all_or_nothing::{self, Intent};
 use tidegate_core::{Algorithm, Decision, KeyError, Limit, Micros};
+use tidegate_store::StoreError;
 
 /// Whom a request concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,10 +179,9 @@ pub enum AskError {
     /// The limiter keeps no names, so that its keys cannot be listed.
     NoNames(String),
     /// The states are not in this process: [`crate::Gate::ask`] can wait for them, this call cannot.
-    Elsewhere,
+    Remote,
     /// The store did not answer, or refused.
-    #[cfg(feature = "redis")]
-    Store(tidegate_store::redis::StoreError),
+    Store(StoreError),
     /// The limiter does not count in buckets, so that counting and asking cannot be told apart.
     NeedsBuckets {
         /// The limiter.
@@ -204,9 +204,8 @@ impl From<KeyError> for AskError {
     }
 }
 
-#[cfg(feature = "redis")]
-impl From<tidegate_store::redis::StoreError> for AskError {
-    fn from(error: tidegate_store::redis::StoreError) -> AskError {
+impl From<StoreError> for AskError {
+    fn from(error: StoreError) -> AskError {
         AskError::Store(error)
     }
 }
@@ -227,13 +226,9 @@ impl fmt::Display for AskError {
                 f,
                 "limiter \"{limiter}\" keeps hashes only, so its keys cannot be listed; set names = true to list them"
             ),
-            AskError::Elsewhere => {
-                write!(
-                    f,
-                    "the gate's states are in a store elsewhere; use Gate::ask or Gate::actions, which wait for it"
-                )
+            AskError::Remote => {
+                write!(f, "the gate's states are in a store on other machines; use Gate::ask, which waits for it")
             }
-            #[cfg(feature = "redis")]
             AskError::Store(error) => error.fmt(f),
             AskError::NeedsBuckets { limiter, algorithm, doing } => write!(
                 f,

@@ -3,7 +3,7 @@
 //! For each request the layer makes a [`Question`], asks the gate, and either answers 429 itself or
 //! calls the service and adds the RateLimit fields to its response. It never reads bodies and spawns
 //! nothing. On the embedded store it waits for nothing, as a decision takes microseconds; where the store is
-//! elsewhere, the request waits for the answer before the service is called.
+//! on other machines, the request waits for the answer before the service is called.
 //! Invariant: the inner service is called for an allowed request or for one without a question,
 //! and for no other.
 
@@ -107,7 +107,7 @@ where
         let request = Request::from_parts(parts, body);
         match question {
             None => RateLimitFuture::passed(self.inner.call(request), None),
-            Some(question) if self.layer.gate.is_elsewhere() => self.call_when_answered(question, request),
+            Some(question) if !self.layer.gate.is_embedded() => self.call_when_answered(question, request),
             Some(question) => match headers_if_allowed(question.put_to(&self.layer.gate)) {
                 Ok(headers) => RateLimitFuture::passed(self.inner.call(request), headers),
                 Err(refusal) => RateLimitFuture::refused(refusal),

@@ -4,23 +4,12 @@
 //! never wait for it.
 
 mod limiter;
-mod register;
 
-use crate::{Micros, StoreError, StoreUrl};
-use register::Register;
+use crate::{Clock, Micros, StoreError};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 use tidegate_core::replicas::{Replica, ReplicaId, Roster, Schedule, Terms};
-
-/// How a process holds its part of a limit.
-#[expect(clippy::large_enum_variant, reason = "there is one, made at the start")]
-#[derive(Clone, PartialEq, Debug)]
-pub enum Sharing {
-    /// It is this one (from 0) of so many, for ever.
-    Fixed(u32, u32),
-    /// Replicas find each other through a store, under a name.
-    Through(StoreUrl, String),
-}
+use tidegate_store::{Register, Store};
 
 /// What a replica knows of the others, for people.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -39,8 +28,10 @@ pub struct Seen {
 
 /// One replica that renews its membership for as long as this is driven.
 pub struct Membership {
-    register: Register,
-    now: Box<dyn Fn() -> Micros + Send + Sync>,
+    store: Store,
+    /// The limit whose members it lists.
+    name: String,
+    clock: Clock,
     replica: Replica,
     /// The register's text as it was last seen; empty: no register.
     text: String,
@@ -51,20 +42,13 @@ pub struct Membership {
 const TRIES: u32 = 5;
 
 impl Membership {
-    /// A new replica of the limit with this name and period. `now` is the clock that says which window it is.
-    pub async fn open(
-        url: StoreUrl,
-        name: &str,
-        period: Micros,
-        now: impl Fn() -> Micros + Send + Sync + 'static,
-    ) -> Membership {
+    /// A new replica of the limit with this name and period. `clock` says which window it is.
+    #[must_use]
+    pub fn new(store: Store, name: &str, period: Micros, clock: Clock) -> Membership {
         let id = ReplicaId(RandomState::new().hash_one(0_u8));
-        // Long after everything that it promises is over.
-        let expiry = Duration::from_micros(period.get()).saturating_mul(4) + Duration::from_secs(60);
-        let register = Register::open(url, name, period.get(), expiry).await;
         let seen = Seen { me: id.to_string(), ..Seen::default() };
         let replica = Replica::new(id, Terms::of(period));
-        Membership { register, now: Box::new(now), replica, text: String::new(), seen }
+        Membership { store, name: name.to_owned(), clock, replica, text: String::new(), seen }
     }
 
     /// How long to wait between two calls of [`Membership::renew`].
@@ -90,7 +74,7 @@ impl Membership {
         for _ in 0..TRIES {
             let roster = self.text.parse::<Roster>().ok();
             let opened = roster.as_ref().is_some_and(|roster| roster.horizon().is_some());
-            let written = self.replica.renewed(roster.as_ref(), (self.now)()).to_string();
+            let written = self.replica.renewed(roster.as_ref(), self.clock.now()).to_string();
             match self.swap(&written).await {
                 Ok(true) if opened => return,
                 Ok(_) => {}
@@ -117,12 +101,15 @@ impl Membership {
     async fn swap(&mut self, written: &str) -> Result<bool, String> {
         let terms = self.replica.terms();
         let within = Duration::from_micros(terms.lease.get());
-        let there = self.register.swap(&self.text, written, within).await;
+        let register = Register { name: &self.name, period: terms.period };
+        // Long after everything that it assigns is over.
+        let expiry = Duration::from_micros(terms.period.get()).saturating_mul(4) + Duration::from_secs(60);
+        let there = self.store.swap(register, &self.text, written, expiry, within).await;
         let there = there.map_err(|error: StoreError| error.to_string())?;
         self.text = there;
         if !self.text.is_empty() {
             let roster: Roster = self.text.parse().map_err(|error| format!("the register of the replicas: {error}"))?;
-            let now = (self.now)();
+            let now = self.clock.now();
             self.replica.learn(&roster, now);
             self.seen.members = roster.members().map(|id| id.to_string()).collect();
             (self.seen.horizon, self.seen.at) = (self.schedule().horizon(), now);

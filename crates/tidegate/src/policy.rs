@@ -30,7 +30,7 @@ pub struct LimiterSpec {
     /// On Redis: keep states in the keys of Pause, which counts in buckets of whole seconds, so that an
     /// application that uses Pause shares them.
     pub pause_layout: bool,
-    /// What it decides when a store elsewhere does not answer; `None`: what the gate says.
+    /// What it decides when a store on other machines does not answer; `None`: what the gate says.
     pub on_failure: Option<OnFailure>,
     /// How several processes keep it.
     pub replicas: Replicas,
@@ -42,8 +42,8 @@ pub enum Replicas {
     /// They count together, in their store. In memory, that is this process alone.
     #[default]
     Exact,
-    /// Each holds a part and asks nobody. It is this one (from 0) of so many; `None`: it is told what it holds by
-    /// [`crate::Gate::promise`].
+    /// Each holds a part and asks nobody. It is this one (from 0) of so many; `None`: its share is assigned by
+    /// [`crate::Gate::assign`].
     Share(Option<(u32, u32)>),
 }
 
@@ -180,6 +180,8 @@ pub struct Policy {
 
 /// Most limiters of a policy.
 pub const LIMITERS_MAX: usize = 1_000;
+/// The limiter that `[proxy] limit` makes.
+pub const PROXY_LIMITER: &str = "proxy";
 /// Longest name of a limiter, a domain or an attribute.
 pub const NAME_LEN_MAX: usize = 64;
 
@@ -232,6 +234,17 @@ impl Policy {
             }
         }
         Ok(Policy { limiters: limiters.into_iter().map(Arc::new).collect() })
+    }
+
+    /// The same policy with one more limiter, or with another in place of the one of its name.
+    ///
+    /// # Errors
+    /// As [`Policy::new`].
+    pub fn with(&self, limiter: LimiterSpec) -> Result<Policy, PolicyError> {
+        let others = self.limiters.iter().filter(|other| other.name != limiter.name);
+        let mut limiters: Vec<LimiterSpec> = others.map(|other| LimiterSpec::clone(other)).collect();
+        limiters.push(limiter);
+        Policy::new(limiters)
     }
 
     /// The limiters, in definition order.

@@ -6,7 +6,7 @@ mod stores;
 
 use stores::Store;
 use tidegate::{
-    Algorithm, Analyzed, AskError, Clock, Gate, Grid, LimiterSpec, Micros, Policy, Rules, Settings, Unless,
+    Algorithm, Analyzed, AskError, Clock, Gate, Grid, LimiterSpec, Micros, Policy, Rules, Settings, Status, Unless,
 };
 
 /// The two checks of most scenarios, with blocks of 10 s that are kept for 60 s.
@@ -55,9 +55,9 @@ async fn act(gate: &Gate, words: &[&str]) -> Result<String, AskError> {
             let counted = action.increment(number(), words.get(3).map(|word| at(word))).await?;
             if counted { "counted" } else { "dropped" }.to_owned()
         }
-        "analyze" => shown(&action.analyze().await?),
+        "analyze" => shown(&action.analyze().await?.status),
         "recompute" => {
-            let told = action.if_limited(|event| async move { shown(&Analyzed::Limited(event)) }).await?;
+            let told = action.if_limited(|event| async move { shown(&Status::Limited(event)) }).await?;
             told.unwrap_or_else(|| "nothing".to_owned())
         }
         "ok" => action.ok().await?.to_string(),
@@ -82,11 +82,12 @@ fn relative(time: Micros) -> String {
     (time.get() / 1_000_000 - T).to_string()
 }
 
-fn shown(analyzed: &Analyzed) -> String {
-    match analyzed {
-        Analyzed::Ok { .. } => "ok".to_owned(),
-        Analyzed::Blocked { until, .. } => format!("blocked until {}", relative(*until)),
-        Analyzed::Limited(event) => {
+fn shown(status: &Status) -> String {
+    match status {
+        Status::Ok => "ok".to_owned(),
+        Status::Denied => "denied".to_owned(),
+        Status::Blocked { until } => format!("blocked until {}", relative(*until)),
+        Status::Limited(event) => {
             format!("limited {} of {} until {}", event.sum, event.check, relative(event.blocked_until))
         }
     }
@@ -291,7 +292,9 @@ fn work_is_done_unless_limited_and_counted_when_it_succeeds() {
                 Ok::<_, ()>(())
             };
             let limited = action.unless_limited(work).await.unwrap();
-            let Unless::Limited(Analyzed::Limited(event)) = limited else { panic!("{limited:?}") };
+            let Unless::Limited(Analyzed { status: Status::Limited(event), .. }) = limited else {
+                panic!("{limited:?}")
+            };
             assert_eq!((event.identifier.as_slice(), event.sum, begun.get()), (&b"u"[..], 2, false));
             assert_eq!((event.timestamp, event.check.to_string()), (gate.now(), "2 per 20s".to_owned()));
         });
@@ -322,12 +325,12 @@ fn a_disabled_limiter_is_always_fine_and_counts_nothing() {
 fn other_algorithms_name_the_remedy() {
     let rules = Rules::new(Algorithm::SlidingLog, &["1 per day".parse().unwrap()]).unwrap();
     let gate = Gate::embedded(Policy::new(vec![LimiterSpec::new("log", rules)]).unwrap());
-    let error = gate.increment("log", b"u", 1, None).unwrap_err().to_string();
+    let error = gate.at_once(gate.increment("log", b"u", 1, None)).unwrap_err().to_string();
     assert!(
         error.contains("increment needs algorithm = \"buckets\", and limiter \"log\" has \"sliding-log\""),
         "{error}"
     );
-    let error = gate.analyze("log", b"u", tidegate::IfBlocked::Tell).unwrap_err().to_string();
+    let error = gate.at_once(gate.analyze("log", b"u", tidegate::IfBlocked::Tell)).unwrap_err().to_string();
     assert!(error.contains("analyze needs algorithm = \"buckets\""), "{error}");
 }
 
@@ -341,16 +344,16 @@ fn a10_a_restart_and_a_new_name_keep_counts_and_blocks() {
         Gate::open(policy, &settings, Clock::manual(Micros::from_secs(T))).unwrap()
     };
     let gate = open("before");
-    gate.increment("before", b"blocked", 5, None).unwrap();
-    gate.increment("before", b"counted", 4, None).unwrap();
-    assert!(!gate.analyze("before", b"blocked", tidegate::IfBlocked::Tell).unwrap().is_ok());
+    gate.at_once(gate.increment("before", b"blocked", 5, None)).unwrap();
+    gate.at_once(gate.increment("before", b"counted", 4, None)).unwrap();
+    assert!(!gate.at_once(gate.analyze("before", b"blocked", tidegate::IfBlocked::Tell)).unwrap().is_ok());
     gate.save().unwrap();
     drop(gate);
     let gate = open("after");
     let until = Micros::from_secs(T + 40);
-    let analyzed = gate.analyze("after", b"blocked", tidegate::IfBlocked::Tell).unwrap();
-    assert_eq!(analyzed, Analyzed::Blocked { at: gate.now(), until });
-    gate.increment("after", b"counted", 1, None).unwrap();
-    let analyzed = gate.analyze("after", b"counted", tidegate::IfBlocked::Tell).unwrap();
-    assert!(matches!(analyzed, Analyzed::Limited(event) if event.sum == 5));
+    let analyzed = gate.at_once(gate.analyze("after", b"blocked", tidegate::IfBlocked::Tell)).unwrap();
+    assert_eq!(analyzed, Analyzed { at: gate.now(), status: Status::Blocked { until }, degraded: None });
+    gate.at_once(gate.increment("after", b"counted", 1, None)).unwrap();
+    let analyzed = gate.at_once(gate.analyze("after", b"counted", tidegate::IfBlocked::Tell)).unwrap();
+    assert!(matches!(analyzed.status, Status::Limited(event) if event.sum == 5));
 }

@@ -1,4 +1,4 @@
-//! A gate on a real etcd: the same answers as elsewhere, and what it decides when etcd does not answer.
+//! A gate on a real etcd: the same answers as the embedded gate's, and what it decides when etcd does not answer.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 mod stores;
@@ -15,9 +15,10 @@ fn spec(name: &str, limits: &[&str]) -> LimiterSpec {
 }
 
 async fn gate(etcd: &Etcd, limiters: Vec<LimiterSpec>, on_failure: OnFailure, deadline: Duration) -> Gate {
-    let settings = StoreSettings { on_failure, deadline, ..StoreSettings::new(etcd.endpoints().parse().unwrap()) };
-    let gate = Gate::on_store(&Policy::new(limiters).unwrap(), settings, Clock::manual(Micros::from_secs(600))).await;
-    assert_eq!(gate.store_error(), None);
+    let settings = StoreSettings { on_failure, deadline, ..StoreSettings::default() };
+    let (url, clock) = (etcd.endpoints().parse().unwrap(), Clock::manual(Micros::from_secs(600)));
+    let gate = Gate::connect(&Policy::new(limiters).unwrap(), url, settings, clock).await;
+    assert_eq!(gate.store().down(), None);
     gate
 }
 

@@ -109,8 +109,8 @@ fn a_disabled_limiter_allows_and_counts_nothing() {
     let mut stubborn = spec("stubborn", Algorithm::FixedWindow, &["1 per minute"]);
     stubborn.honour_disable = false;
     let gate = gate(vec![spec("api", Algorithm::FixedWindow, &["1 per minute"]), stubborn]);
-    gate.set_enabled("api", false).unwrap();
-    gate.set_enabled("stubborn", false).unwrap();
+    gate.at_once(gate.set_enabled("api", false)).unwrap();
+    gate.at_once(gate.set_enabled("stubborn", false)).unwrap();
     for _ in 0..5 {
         let answer = gate.hit("api", "k").unwrap();
         assert_eq!((answer.allowed, answer.reason, answer.limit), (true, Reason::Disabled, None));
@@ -119,29 +119,29 @@ fn a_disabled_limiter_allows_and_counts_nothing() {
     assert!(gate.hit_many("api", &[&b"k"[..]; 3], 1).unwrap().iter().all(|answer| answer.reason == Reason::Disabled));
     assert!(gate.hit("stubborn", "k").unwrap().allowed);
     assert!(!gate.hit("stubborn", "k").unwrap().allowed, "honour_disable = false keeps limiting");
-    gate.set_enabled("api", true).unwrap();
+    gate.at_once(gate.set_enabled("api", true)).unwrap();
     assert_eq!(gate.hit("api", "k").unwrap().remaining, Some(0));
 }
 
 #[test]
 fn a10_people_block_unblock_and_list() {
     let gate = gate(vec![spec("api", Algorithm::TokenBucket, &["5 per minute"])]);
-    let names = |which| gate.keys("api", which, None, 100).unwrap().keys;
-    let until = gate.block("api", b"bad", Micros::from_secs(600)).unwrap();
+    let names = |which| gate.at_once(gate.keys("api", which, None, 100)).unwrap().keys;
+    let until = gate.at_once(gate.block("api", b"bad", Micros::from_secs(600))).unwrap();
     assert_eq!(until, gate.now().saturating_add(Micros::from_secs(600)));
     let answer = gate.hit("api", "bad").unwrap();
     assert_eq!((answer.reason, answer.retry_after), (Reason::Blocked, Some(Micros::from_secs(600))));
     assert!(gate.hit("api", "good").unwrap().allowed);
     assert_eq!(names(Which::Blocked), [b"bad"]);
     assert_eq!(names(Which::Tracked), [&b"bad"[..], b"good"]);
-    assert!(gate.unblock("api", b"bad").unwrap());
-    assert!(!gate.unblock("api", b"bad").unwrap());
+    assert!(gate.at_once(gate.unblock("api", b"bad")).unwrap());
+    assert!(!gate.at_once(gate.unblock("api", b"bad")).unwrap());
     assert!(gate.hit("api", "bad").unwrap().allowed);
-    gate.block("api", b"x", Micros::from_secs(10)).unwrap();
-    gate.block("api", b"y", Micros::from_secs(10)).unwrap();
-    assert_eq!(gate.unblock_all("api").unwrap(), 2);
-    assert_eq!(gate.unblock_all("api").unwrap(), 0);
-    gate.block("api", b"z", Micros::from_secs(10)).unwrap();
+    gate.at_once(gate.block("api", b"x", Micros::from_secs(10))).unwrap();
+    gate.at_once(gate.block("api", b"y", Micros::from_secs(10))).unwrap();
+    assert_eq!(gate.at_once(gate.unblock_all("api")).unwrap(), 2);
+    assert_eq!(gate.at_once(gate.unblock_all("api")).unwrap(), 0);
+    gate.at_once(gate.block("api", b"z", Micros::from_secs(10))).unwrap();
     gate.clock().set(gate.now().saturating_add(Micros::from_secs(10)));
     assert_eq!(names(Which::Blocked), Vec::<Vec<u8>>::new(), "over at exactly its end");
     assert!(gate.hit("api", "z").unwrap().allowed);
@@ -155,7 +155,7 @@ fn listings_come_in_pages_that_miss_nothing() {
     }
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = gate.keys("api", Which::Tracked, after, 7).unwrap();
+        let page = gate.at_once(gate.keys("api", Which::Tracked, after, 7)).unwrap();
         assert!(page.keys.len() <= 7);
         all.extend(page.keys);
         after = page.next;
@@ -178,7 +178,7 @@ fn refusals_charge_nothing() {
     assert!(said(gate.hit("api", "").map(drop)).contains("the key is empty"));
     assert!(said(gate.hit("api", [7; 513]).map(drop)).contains("513 bytes, more than 512"));
     assert!(gate.hit("api", [7; 512]).unwrap().allowed);
-    assert!(said(gate.keys("hashes", Which::Tracked, None, 9).map(drop)).contains("set names = true"));
+    assert!(said(gate.at_once(gate.keys("hashes", Which::Tracked, None, 9)).map(drop)).contains("set names = true"));
     assert!(said(gate.hit_many("api", &[b"a", b""], 1).map(drop)).contains("the key is empty"));
     assert_eq!(gate.peek("api", "a").unwrap().remaining, Some(5), "the batch with a bad key charged nothing");
     let denied = gate.decide(&Request::hit("api", b"a").cost(6)).unwrap();
@@ -190,8 +190,8 @@ fn a_reload_keeps_states_and_applies_at_once() {
     let one = |limits: &[&str]| Policy::new(vec![spec("api", Algorithm::SlidingLog, limits)]).unwrap();
     let gate = Gate::with_clock(one(&["5 per minute"]), Clock::manual(Micros::from_secs(100)));
     let _ = gate.decide(&Request::hit("api", b"k").cost(4)).unwrap();
-    gate.block("api", b"bad", Micros::from_secs(60)).unwrap();
-    gate.set_enabled("api", true).unwrap();
+    gate.at_once(gate.block("api", b"bad", Micros::from_secs(60))).unwrap();
+    gate.at_once(gate.set_enabled("api", true)).unwrap();
     gate.reload(&one(&["9 per minute"])).unwrap();
     assert_eq!(gate.peek("api", "k").unwrap().remaining, Some(5));
     gate.reload(&one(&["3 per minute"])).unwrap();
@@ -232,9 +232,9 @@ fn a_restart_goes_on_where_it_was() {
     assert!(open(1_000).is_err_and(|error| error.to_string().contains("another process holds")));
     for index in [0, 1, 2, 3, 4, 7] {
         let _ = gate.decide(&Request::hit(&format!("l{index}"), b"k").cost(3)).unwrap();
-        gate.block(&format!("l{index}"), b"bad", Micros::from_secs(600)).unwrap();
+        gate.at_once(gate.block(&format!("l{index}"), b"bad", Micros::from_secs(600))).unwrap();
     }
-    gate.set_enabled("l2", false).unwrap();
+    gate.at_once(gate.set_enabled("l2", false)).unwrap();
     gate.save().unwrap();
     drop(gate);
 
@@ -319,7 +319,7 @@ fn a8_limiters_held_in_parts_add_up_to_the_limit() {
                 let answers = (0..20).map(|_| gate.hit("api", "u").unwrap());
                 let (allowed, denied): (Vec<_>, Vec<_>) = answers.partition(|answer| answer.allowed);
                 assert!(denied.iter().all(|answer| answer.retry_after == Some(Micros::from_secs(1))), "{denied:?}");
-                assert_eq!(gate.part("api"), Some(u32::try_from(allowed.len()).unwrap()));
+                assert_eq!(gate.share_now("api"), Some(u32::try_from(allowed.len()).unwrap()));
                 allowed.len()
             })
             .collect();
@@ -339,9 +339,9 @@ fn a8_a_limiter_that_waits_to_be_told_its_part() {
     let policy = Policy::new(vec![LimiterSpec::new("api", rules).shared(None)]).unwrap();
     let gate = Gate::with_clock(policy.clone(), Clock::manual(Micros::from_secs(600)));
     let take = |gate: &Gate| (0..9).filter(|_| gate.hit("api", "u").unwrap().allowed).count();
-    assert_eq!((take(&gate), gate.unnumbered()), (0, vec![("api".to_owned(), Micros::from_secs(60))]));
+    assert_eq!((take(&gate), gate.unassigned()), (0, vec![("api".to_owned(), Micros::from_secs(60))]));
     let stretch = |first, end, rank, of| tidegate_core::replicas::Stretch { first, end, rank, of };
-    gate.promise("api", Schedule::new(vec![stretch(10, 11, 0, 3), stretch(11, 12, 0, 2)]));
+    gate.assign("api", Schedule::new(vec![stretch(10, 11, 0, 3), stretch(11, 12, 0, 2)]));
     assert_eq!(take(&gate), 2);
     gate.reload(&policy).unwrap();
     assert_eq!(take(&gate), 0, "the part of this window is used up");

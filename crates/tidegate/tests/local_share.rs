@@ -31,8 +31,8 @@ impl World {
             let url = format!("redis://127.0.0.1:{}", proxy.port).parse().unwrap();
             // Long enough for a busy machine; the outage costs each process one wait.
             let deadline = Duration::from_millis(500);
-            let settings = StoreSettings { local_share: 0.5, deadline, ..StoreSettings::new(url) };
-            gates.push(runtime.block_on(Gate::on_store(&policy, settings, Clock::manual(START))));
+            let settings = StoreSettings { local_share: 0.5, deadline, ..StoreSettings::default() };
+            gates.push(runtime.block_on(Gate::connect(&policy, url, settings, Clock::manual(START))));
         }
         World { gates, proxy, runtime, _server: server }
     }

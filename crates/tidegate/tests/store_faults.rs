@@ -121,7 +121,8 @@ async fn open(login: &str, port: u16, database: &str, on_failure: OnFailure, dea
     let rules = Rules::new(Algorithm::FixedWindow, &[format!("{LIMIT} per hour").parse().unwrap()]).unwrap();
     let policy = Policy::new(vec![LimiterSpec::new("api", rules)]).unwrap();
     let url = format!("redis://{login}127.0.0.1:{port}{database}").parse().unwrap();
-    Gate::on_store(&policy, StoreSettings { on_failure, deadline, ..StoreSettings::new(url) }, Clock::process()).await
+    let settings = StoreSettings { on_failure, deadline, ..StoreSettings::default() };
+    Gate::connect(&policy, url, settings, Clock::process()).await
 }
 
 #[track_caller]
@@ -569,7 +570,7 @@ fn f2_it_comes_after_the_gate() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     for (on_failure, allowed) in [(OnFailure::Deny, false), (OnFailure::Allow, true), (OnFailure::Local, true)] {
         let gate = runtime.block_on(open("", server.port, "", on_failure, DEADLINE));
-        let error = gate.store_error().unwrap().to_string();
+        let error = gate.store().down().unwrap().to_string();
         assert!(error.contains("refused") && error.contains("start it, or correct its address in [store]"), "{error}");
         let answer = runtime.block_on(gate.ask(&Request::hit("api", b"k"))).unwrap();
         assert_eq!((answer.allowed, answer.degraded), (allowed, Some(on_failure)));
@@ -578,7 +579,7 @@ fn f2_it_comes_after_the_gate() {
     server.start_again(&[]);
     let since = Instant::now();
     while runtime.block_on(gate.ask(&Request::hit("api", b"k"))).unwrap().degraded.is_some() {
-        assert!(since.elapsed() < 1_000 * MS, "F2: {:?}", gate.store_error());
+        assert!(since.elapsed() < 1_000 * MS, "F2: {:?}", gate.store().down());
         std::thread::sleep(2 * MS);
     }
 }

@@ -188,11 +188,10 @@ fn a_hundred_at_once_at_limit_two_are_exactly_two() {
 fn a_store_elsewhere_is_waited_for_before_the_service_is_called() {
     let redis = servers::Server::redis(&[]);
     let runtime = Runtime::new().unwrap();
-    let settings = tidegate::StoreSettings {
-        deadline: std::time::Duration::from_secs(5),
-        ..tidegate::StoreSettings::new(redis.url().parse().unwrap())
-    };
-    let gate = runtime.block_on(Gate::on_store(&policy(), settings, Clock::manual(Micros::from_secs(1_000))));
+    let settings =
+        tidegate::StoreSettings { deadline: std::time::Duration::from_secs(5), ..tidegate::StoreSettings::default() };
+    let url = redis.url().parse().unwrap();
+    let gate = runtime.block_on(Gate::connect(&policy(), url, settings, Clock::manual(Micros::from_secs(1_000))));
     let server = start_on(gate, runtime, |gate| vec![by_api_key(gate)]);
     for expected in ["200", "200", "429"] {
         let response = ask(&server, "x-api-key: k\r\n");

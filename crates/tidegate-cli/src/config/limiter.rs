@@ -8,7 +8,7 @@ use super::section::{Known, Section, Text};
 use super::source::{Place, Source};
 use super::tree::{Node, Table, Value};
 use crate::nearest;
-use tidegate::{Algorithm, Grid, GridError, Limit, LimiterSpec, Micros, Policy, PolicyProblem, Replicas, Rules, text};
+use tidegate::{Algorithm, Grid, GridError, Limit, LimiterSpec, Micros, Policy, PolicyProblem, Rules, text};
 
 const KNOWN: Known = Known {
     here: &[
@@ -100,15 +100,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     let honour_disable = section.boolean("honour_disable").unwrap_or(true);
     let on_failure = section.parsed("on_failure", "local", super::store::on_failure);
     let pause_layout = section.parsed("layout", "pause", layout).unwrap_or(false);
-    let replicas = section.parsed("replicas", "exact", super::proxy::replicas).unwrap_or_default();
-    let numbered = section.parsed("replica", "1/3", super::proxy::replica);
-    if let (Some(node), super::proxy::Replicas::Exact) = (section.node("replica"), replicas) {
-        section.refuse(node.place, "replica", super::proxy::REPLICA_ALONE);
-    }
-    let replicas = match replicas {
-        super::proxy::Replicas::Exact => Replicas::Exact,
-        super::proxy::Replicas::Share => Replicas::Share(numbered),
-    };
+    let replicas = super::replicas::read(section);
     let rules = read_rules(section, place)?;
     if let (true, Some(place)) = (pause_layout, section.node("layout").map(|node| node.place))
         && let Some(problem) = unlike_pause(&rules)

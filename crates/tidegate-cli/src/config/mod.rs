@@ -9,6 +9,7 @@ mod limiter;
 mod overrides;
 mod problem;
 mod proxy;
+mod replicas;
 mod section;
 mod size;
 mod source;
@@ -23,14 +24,14 @@ pub(crate) use doors::Doors;
 pub(crate) use overrides::from_environment;
 pub(crate) use problem::ConfigError;
 pub(crate) use proxy::{Proxy, limit as proxy_limit};
-pub(crate) use store::{Elsewhere, Store};
+pub(crate) use store::{Remote, Store};
 
 use problem::Problem;
 use section::{Known, Section};
 use source::Source;
 use std::io::Read as _;
 use std::path::Path;
-use tidegate::{Algorithm, EMPTY_TABLE_BYTES, Policy, Replicas, StoreUrl};
+use tidegate::{Algorithm, Capabilities, EMPTY_TABLE_BYTES, LimiterSpec, PROXY_LIMITER, Policy, Replicas};
 use tidegate_doors::udp::Routing;
 use tidegate_events::StreamSpec;
 use tree::{Entry, Table, Value};
@@ -134,22 +135,26 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
             other => problems.push(Problem { place: Some(entry.name_place), message: stranger(other) }),
         }
     }
+    if let Some(Err(message)) =
+        config.proxy.as_ref().map(|proxy| proxy.join(&config.policy).map(|policy| config.policy = policy))
+    {
+        let place = root.entries.iter().find(|entry| entry.name == "proxy").map(|entry| entry.name_place);
+        problems.push(Problem { place, message: format!("[proxy] {message}") });
+    }
     if let Some(message) = too_small(&config) {
         let place = root.entries.iter().find(|entry| entry.name == "store").map(|entry| entry.name_place);
         problems.push(Problem { place, message });
     }
-    for message in unserved(&config) {
-        let place = root.entries.iter().find(|entry| entry.name == "limiter").map(|entry| entry.name_place);
+    for (limiter, message) in unserved(&config) {
+        let (table, message) = match limiter.name == PROXY_LIMITER && config.proxy.is_some() {
+            true => ("proxy", format!("[proxy] {message}")),
+            false => ("limiter", format!("limiter \"{}\": {message}", limiter.name)),
+        };
+        let place = root.entries.iter().find(|entry| entry.name == table).map(|entry| entry.name_place);
         problems.push(Problem { place, message });
     }
     if let Some(message) = homeless(&config) {
         let place = root.entries.iter().find(|entry| entry.name == "stream").map(|entry| entry.name_place);
-        problems.push(Problem { place, message });
-    }
-    if let Some(proxy) = &mut config.proxy
-        && let Err(message) = proxy.meet_at(config.store.elsewhere.as_ref().map(|store| store.url.clone()))
-    {
-        let place = root.entries.iter().find(|entry| entry.name == "proxy").map(|entry| entry.name_place);
         problems.push(Problem { place, message });
     }
     if let Some(at) = root.position("udp") {
@@ -158,32 +163,24 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
     config
 }
 
-/// Limiters that the store cannot serve.
-fn unserved(config: &Config) -> Vec<String> {
+/// Limiters that the store cannot serve, and why.
+fn unserved(config: &Config) -> Vec<(&LimiterSpec, String)> {
     let limiters = config.policy.limiters();
+    let store = config.store.capabilities();
     let mut problems = Vec::new();
-    let store = config.store.elsewhere.as_ref().map(|store| &store.url);
-    let (on_redis, on_etcd) = (matches!(store, Some(StoreUrl::Redis(_))), matches!(store, Some(StoreUrl::Etcd(_))));
     for limiter in limiters {
-        if on_etcd && limiter.rules.algorithm() != Algorithm::AlignedWindow {
-            problems.push(format!(
-                "limiter \"{}\": etcd counts in aligned windows only; write algorithm = \"fixed-window\" and aligned = true, \
-                 or set kind = \"redis\" in [store]",
-                limiter.name
-            ));
+        let mut refuse = |message: String| problems.push((&**limiter, message));
+        if !store.is_none_or(|store| store.counts(limiter.rules.algorithm())) {
+            refuse(uncounted(store));
         }
-        if limiter.replicas == Replicas::Share(None) && store.is_none() {
-            problems.push(format!(
-                "limiter \"{}\": with replicas = \"share\" servers find each other through a store; set kind = \"redis\" or \
-                 \"etcd\" in [store], or number them: replica = \"1/3\" in the first of three",
-                limiter.name
-            ));
+        if limiter.replicas == Replicas::Share(None) && !store.is_some_and(|store| store.shared) {
+            let remedy =
+                "set kind = \"redis\" or \"etcd\" in [store], or number them: replica = \"1/3\" in the first of three";
+            refuse(format!("with replicas = \"share\" servers find each other through a store; {remedy}"));
         }
-        if limiter.pause_layout && !on_redis {
-            problems.push(format!(
-                "limiter \"{}\": layout = \"pause\" is a layout in Redis; set kind = \"redis\" in [store], or leave it out",
-                limiter.name
-            ));
+        if limiter.pause_layout && !store.is_some_and(|store| store.pause_layout) {
+            let remedy = "set kind = \"redis\" in [store], or leave it out";
+            refuse(format!("layout = \"pause\" is a layout in Redis; {remedy}"));
         }
         let other = limiters.iter().find(|other| {
             !limiter.by.is_empty()
@@ -193,23 +190,38 @@ fn unserved(config: &Config) -> Vec<String> {
                 && !other.pause_layout
         });
         if let Some(other) = other {
-            problems.push(format!(
-                "limiter \"{}\": a request can meet it together with \"{}\", which is in another layout; \
+            refuse(format!(
+                "a request can match it together with \"{}\", which is in another layout; \
                  give both the same layout, or different domains",
-                limiter.name, other.name
+                other.name
             ));
         }
     }
     problems
 }
 
+/// How the store can count, where it cannot count as asked.
+fn uncounted(store: Option<Capabilities>) -> String {
+    let (name, algorithms) = store.map_or(("the store", &Algorithm::ALL[..]), |store| (store.name, store.algorithms));
+    if algorithms == [Algorithm::AlignedWindow] {
+        return format!(
+            "{name} counts in aligned windows only; write algorithm = \"fixed-window\" and aligned = true, \
+             or set kind = \"redis\" in [store]"
+        );
+    }
+    let words: Vec<&str> = algorithms.iter().map(|algorithm| algorithm.name()).collect();
+    format!("{name} counts in {} only; use one of them, or set kind = \"redis\" in [store]", words.join(", "))
+}
+
 /// Streams that the store cannot keep.
 fn homeless(config: &Config) -> Option<String> {
-    let on_etcd = matches!(config.store.elsewhere.as_ref()?.url, StoreUrl::Etcd(_));
-    (on_etcd && !config.streams.is_empty()).then(|| {
-        "[[stream]]: etcd keeps no streams; set kind = \"redis\" or \"memory\" in [store], or have the streams \
-         in a server of their own"
-            .to_owned()
+    let store = config.store.capabilities().filter(|store| !store.streams)?;
+    (!config.streams.is_empty()).then(|| {
+        format!(
+            "[[stream]]: {} keeps no streams; set kind = \"redis\" or \"memory\" in [store], or have the streams \
+             in a server of their own",
+            store.name
+        )
     })
 }
 

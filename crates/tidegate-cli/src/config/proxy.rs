@@ -1,17 +1,19 @@
 //! `[proxy]`: the transparent proxy.
 //!
 //! What a limit, a key or an upstream may be is checked by the crates that use them; here their
-//! refusals are given a place.
+//! refusals are given a place. The proxy's limit is a limiter of the policy: the one that `limiter` names, or one that
+//! `limit` makes.
 
 use super::doors;
+use super::replicas;
 use super::section::{Known, Section};
 use super::size;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidegate::{Limit, Sharing, StoreUrl, Together, text};
-use tidegate_proxy::{KeyPart, Policy, Template, Upstream, WhenLimited};
+use tidegate::{Algorithm, Gate, Limit, LimiterSpec, Micros, PROXY_LIMITER, Policy, Replicas, Rules, text};
+use tidegate_proxy::{self as proxy, KeyPart, Template, Upstream, WhenLimited};
 
 /// What the file says of the proxy. Settings that are left out have the proxy's defaults.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,6 +23,8 @@ pub(crate) struct Proxy {
     pub(crate) upstream: Option<String>,
     upstream_ca: Option<PathBuf>,
     pub(crate) limit: Option<Limit>,
+    /// The limiter of the policy that counts, if not one that `limit` makes.
+    limiter: Option<String>,
     in_flight: Option<u32>,
     when_limited: WhenLimited,
     max_waiting: Option<u32>,
@@ -35,27 +39,8 @@ pub(crate) struct Proxy {
     connect_timeout: Option<Duration>,
     upstream_timeout: Option<Duration>,
     pub(crate) client_timeout: Option<Duration>,
-    replicas: Replicas,
-    replica: Option<(u32, u32)>,
-    /// The store through which replicas count together, or find each other.
-    store: Option<StoreUrl>,
+    pub(crate) replicas: Replicas,
 }
-
-/// How replicas keep one limit.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) enum Replicas {
-    /// They count together, in the store. In memory, that is this process alone.
-    #[default]
-    Exact,
-    /// Each holds a part.
-    Share,
-}
-
-/// Why a number alone is refused.
-pub(super) const REPLICA_ALONE: &str = "it has no effect without replicas = \"share\"; add that, or leave it out";
-
-/// What the replicas of a proxy have in common at a store.
-const NAME: &str = "proxy";
 
 impl Default for Proxy {
     fn default() -> Proxy {
@@ -65,6 +50,7 @@ impl Default for Proxy {
             upstream: None,
             upstream_ca: None,
             limit: None,
+            limiter: None,
             in_flight: None,
             when_limited: WhenLimited::Wait,
             max_waiting: None,
@@ -80,8 +66,6 @@ impl Default for Proxy {
             upstream_timeout: None,
             client_timeout: None,
             replicas: Replicas::Exact,
-            replica: None,
-            store: None,
         }
     }
 }
@@ -93,6 +77,7 @@ pub(super) const KNOWN: Known = Known {
         "upstream",
         "upstream_ca",
         "limit",
+        "limiter",
         "in_flight",
         "when_limited",
         "max_waiting",
@@ -130,6 +115,7 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Proxy {
         upstream: section.text("upstream", "http://127.0.0.1:9000").map(|url| url.text.to_owned()),
         upstream_ca: section.text("upstream_ca", "ca.pem").map(|file| folder.join(file.text)),
         limit: section.parsed("limit", "100 per minute", limit),
+        limiter: section.text("limiter", "api").map(|name| name.text.to_owned()),
         in_flight: count(section.number("in_flight", COUNT, 100)),
         when_limited: section.parsed("when_limited", "wait", when_limited).unwrap_or_default(),
         max_waiting: count(section.number("max_waiting", COUNT, 10_000)),
@@ -144,13 +130,15 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Proxy {
         connect_timeout: section.parsed("connect_timeout", "5s", duration),
         upstream_timeout: section.parsed("upstream_timeout", "60s", duration),
         client_timeout: section.parsed("client_timeout", "60s", duration),
-        replicas: section.parsed("replicas", "exact", replicas).unwrap_or_default(),
-        replica: section.parsed("replica", "1/3", replica),
-        store: None,
+        replicas: replicas::read(section),
     };
     let _: Option<()> = section.parsed("on_failure", "deny", on_failure);
-    if let (Some(node), Replicas::Exact) = (section.node("replica"), proxy.replicas) {
-        section.refuse(node.place, "replica", REPLICA_ALONE);
+    for setting in ["limit", "replicas", "replica"] {
+        if let (Some(node), Some(name)) = (section.node(setting), &proxy.limiter) {
+            let message =
+                format!("limiter = \"{}\" says it; set it at that limiter, or leave limiter out", name.escape_debug());
+            section.refuse(node.place, setting, &message);
+        }
     }
     if let (Some(node), Err(message)) = (section.node("upstream"), proxy.upstream()) {
         section.refuse(node.place, "upstream", &message);
@@ -159,34 +147,54 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Proxy {
 }
 
 impl Proxy {
-    /// Tells it where replicas count together or find each other.
+    /// The limiter that `limit` makes: aligned windows, one key for each path or whatever `key` says.
+    ///
+    /// # Panics
+    /// Never: the default limit is within its bounds.
+    pub(crate) fn own_limiter(&self) -> LimiterSpec {
+        let default = || Limit::new(100, Micros::from_secs(60)).expect("a minute is a period");
+        let limit = self.limit.unwrap_or_else(default);
+        let rules = Rules::new(Algorithm::AlignedWindow, &[limit]).expect("every limit makes an aligned window");
+        LimiterSpec { replicas: self.replicas, ..LimiterSpec::new(PROXY_LIMITER, rules) }
+    }
+
+    /// The policy with the limiter that counts here.
     ///
     /// # Errors
-    /// When they must, and cannot.
-    pub(super) fn meet_at(&mut self, store: Option<StoreUrl>) -> Result<(), String> {
-        if self.replicas == Replicas::Share && self.replica.is_none() && store.is_none() {
-            let remedy =
-                "set [store] kind = \"redis\" or \"etcd\", or number them: replica = \"1/3\" in the first of three";
-            return Err(format!("[proxy] replicas: with \"share\" replicas find each other through a store; {remedy}"));
+    /// When the limiter that is named is none that can count starts, or the name of its own is taken.
+    pub(super) fn join(&self, policy: &Policy) -> Result<Policy, String> {
+        let known = |name: &str| policy.limiters().iter().find(|limiter| limiter.name == name);
+        let Some(name) = &self.limiter else {
+            if known(PROXY_LIMITER).is_some() {
+                return Err(format!(
+                    "a limiter is named \"{PROXY_LIMITER}\", which is the name of the one that [proxy] limit makes; \
+                     rename it, or write limiter = \"{PROXY_LIMITER}\" in [proxy]"
+                ));
+            }
+            return policy.with(self.own_limiter()).map_err(|error| error.to_string());
+        };
+        let limiter = known(name).ok_or_else(|| {
+            let names: Vec<&str> = policy.limiters().iter().map(|limiter| limiter.name.as_str()).take(10).collect();
+            format!("limiter: no limiter is named \"{}\"; there are: {}", name.escape_debug(), names.join(", "))
+        })?;
+        let fits = matches!(limiter.rules.limits(), [limit] if limit.block().is_none());
+        if !fits || limiter.rules.algorithm() != Algorithm::AlignedWindow {
+            return Err(format!(
+                "limiter: the proxy counts starts in aligned windows, and \"{name}\" does not; give it algorithm = \
+                 \"fixed-window\", aligned = true and one limit without a block, or write limit = \"100 per minute\" here"
+            ));
         }
-        self.store = store;
-        Ok(())
+        Ok(policy.clone())
     }
 
-    /// Where replicas count together, if they do.
-    pub(crate) fn together(&self) -> Option<Together> {
-        let store = self.store.clone().filter(|_| self.replicas == Replicas::Exact)?;
-        Some(Together { store, name: NAME.to_owned() })
+    /// True when `limit` makes the limiter that counts here.
+    pub(crate) const fn makes_limiter(&self) -> bool {
+        self.limiter.is_none()
     }
 
-    /// Which part of the limit this process holds.
-    pub(crate) fn sharing(&self) -> Option<Sharing> {
-        match (self.replicas, self.replica, &self.store) {
-            (Replicas::Exact, ..) => None,
-            (Replicas::Share, Some((rank, of)), _) => Some(Sharing::Fixed(rank, of)),
-            (Replicas::Share, None, Some(url)) => Some(Sharing::Through(url.clone(), NAME.to_owned())),
-            (Replicas::Share, None, None) => None,
-        }
+    /// The name of the limiter that counts here.
+    pub(crate) fn limiter_name(&self) -> &str {
+        self.limiter.as_deref().unwrap_or(PROXY_LIMITER)
     }
 
     fn upstream(&self) -> Result<Upstream, String> {
@@ -194,14 +202,15 @@ impl Proxy {
         Upstream::new(self.upstream.as_deref().ok_or(missing)?, self.upstream_ca.as_deref())
     }
 
-    /// What the proxy is told.
+    /// What the proxy is told, with its limiter of this gate.
     ///
     /// # Errors
-    /// When the upstream is missing or cannot be one.
-    pub(crate) fn policy(&self) -> Result<Policy, String> {
-        let default = Policy::new(self.upstream()?);
-        Ok(Policy {
-            limit: self.limit.unwrap_or(default.limit),
+    /// When the upstream is missing or cannot be one, or the gate does not have the limiter.
+    pub(crate) fn policy(&self, gate: &Gate) -> Result<proxy::Policy, String> {
+        let limiter = gate.limiter(self.limiter_name()).map_err(|error| error.to_string())?;
+        let default = proxy::Policy::new(self.upstream()?, limiter);
+        Ok(proxy::Policy {
+            limiter: default.limiter,
             in_flight: self.in_flight.unwrap_or(default.in_flight),
             when_limited: self.when_limited,
             max_waiting: self.max_waiting.unwrap_or(default.max_waiting),
@@ -230,26 +239,6 @@ pub(crate) fn limit(text: &str) -> Result<Limit, String> {
         return Err(format!("\"{shown}\" has a burst or a block; the proxy counts starts per window, leave them out"));
     }
     Ok(limit)
-}
-
-pub(super) fn replicas(text: &str) -> Result<Replicas, String> {
-    match text {
-        "share" => Ok(Replicas::Share),
-        "exact" => Ok(Replicas::Exact),
-        other => Err(format!("\"{}\" is no way to be several; use \"exact\" or \"share\"", other.escape_debug())),
-    }
-}
-
-/// `1/3`: the first of three.
-pub(super) fn replica(text: &str) -> Result<(u32, u32), String> {
-    let parsed = text.split_once('/').and_then(|(one, of)| Some((one.parse::<u32>().ok()?, of.parse::<u32>().ok()?)));
-    match parsed {
-        Some((one, of)) if (1..=of).contains(&one) && of <= 1_000 => Ok((one - 1, of)),
-        _ => Err(format!(
-            "\"{}\" is none of 1/1 to 1000/1000; write \"1/3\" for the first of three",
-            text.escape_debug()
-        )),
-    }
 }
 
 fn on_failure(text: &str) -> Result<(), String> {

@@ -4,7 +4,7 @@ use super::section::{Known, Section};
 use super::size;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidegate::{EtcdUrl, OnFailure, RedisUrl, StoreUrl, Tls, TlsFiles, text};
+use tidegate::{Capabilities, EtcdUrl, OnFailure, RedisUrl, StoreUrl, Tls, TlsFiles, text};
 
 /// Where states live.
 #[derive(Clone, PartialEq, Debug)]
@@ -16,12 +16,12 @@ pub(crate) struct Store {
     /// How often it is saved there.
     pub(crate) snapshot_every: Duration,
     /// A store on other machines, if states are there.
-    pub(crate) elsewhere: Option<Elsewhere>,
+    pub(crate) remote: Option<Remote>,
 }
 
 /// `kind = "redis"` or `"etcd"`.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Elsewhere {
+pub(crate) struct Remote {
     pub(crate) url: StoreUrl,
     pub(crate) on_failure: OnFailure,
     pub(crate) local_share: f64,
@@ -30,9 +30,16 @@ pub(crate) struct Elsewhere {
     pub(crate) required: bool,
 }
 
+impl Store {
+    /// What a store on other machines can do; `None`: states are in this process, which can do everything alone.
+    pub(crate) fn capabilities(&self) -> Option<Capabilities> {
+        self.remote.as_ref().map(|store| store.url.capabilities())
+    }
+}
+
 impl Default for Store {
     fn default() -> Store {
-        Store { max_memory: 256 << 20, path: None, snapshot_every: Duration::from_secs(10), elsewhere: None }
+        Store { max_memory: 256 << 20, path: None, snapshot_every: Duration::from_secs(10), remote: None }
     }
 }
 
@@ -80,7 +87,7 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Store {
     let default = Store::default();
     let kind = section.parsed("kind", "memory", kind).unwrap_or(Kind::Memory);
     refuse_others(section, kind);
-    let elsewhere = read_elsewhere(section, kind, folder);
+    let remote = read_remote(section, kind, folder);
     let path = section.parsed("path", "data", path);
     if let (None, Some(every)) = (&path, section.node("snapshot_every"))
         && section.node("path").is_none()
@@ -93,7 +100,7 @@ pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Store {
         max_memory: section.parsed("max_memory", "256MiB", max_memory).unwrap_or(default.max_memory),
         path: path.map(|path| if from_file { folder.join(path) } else { path }),
         snapshot_every: section.parsed("snapshot_every", "10s", snapshot_every).unwrap_or(default.snapshot_every),
-        elsewhere,
+        remote,
     }
 }
 
@@ -136,14 +143,14 @@ fn refuse_others(section: &mut Section<'_>, kind: Kind) {
     }
 }
 
-fn read_elsewhere(section: &mut Section<'_>, kind: Kind, folder: &Path) -> Option<Elsewhere> {
+fn read_remote(section: &mut Section<'_>, kind: Kind, folder: &Path) -> Option<Remote> {
     let url = match kind {
         Kind::Memory => return None,
         Kind::Redis => read_redis(section, folder).map(StoreUrl::Redis),
         Kind::Etcd => read_etcd(section, folder).map(StoreUrl::Etcd),
     };
     let on_failure = section.parsed("on_failure", "local", on_failure).unwrap_or_default();
-    Some(Elsewhere {
+    Some(Remote {
         on_failure,
         local_share: section.fraction("local_share").unwrap_or(1.0),
         deadline: section.parsed("deadline", "50ms", deadline).unwrap_or(DEADLINE),

@@ -3,7 +3,7 @@
 use super::{Config, parse};
 use std::path::Path;
 use std::time::Duration;
-use tidegate::Replicas;
+use tidegate::{Gate, Replicas};
 use tidegate_events::{Mode, Overdue, StreamRules, StreamSpec};
 
 fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
@@ -55,13 +55,18 @@ connect_timeout = "1s"
 upstream_timeout = "2s"
 client_timeout = "3s"
 "#;
-    let policy = read(text, &[]).unwrap().proxy.unwrap().policy().unwrap();
-    assert_eq!((policy.limit.to_string().as_str(), policy.in_flight, policy.max_waiting), ("3 per 2s", 0, 7));
+    let told = |text: &str| {
+        let config = read(text, &[]).unwrap();
+        config.proxy.unwrap().policy(&Gate::embedded(config.policy)).unwrap()
+    };
+    let limit = |policy: &tidegate_proxy::Policy| policy.limiter.spec().rules.limits()[0].to_string();
+    let policy = told(text);
+    assert_eq!((limit(&policy).as_str(), policy.in_flight, policy.max_waiting), ("3 per 2s", 0, 7));
     assert_eq!((policy.max_upstream, policy.max_keys, policy.trusted_hops), (9, 13, 2));
     assert_eq!((policy.key.len(), policy.templates.len(), policy.max_wait), (5, 1, Some(Duration::from_secs(300))));
-    let default = read("[proxy]\nupstream = \"http://h\"", &[]).unwrap().proxy.unwrap();
-    assert_eq!(default.listen.to_string(), "127.0.0.1:4040");
-    assert_eq!(default.policy().unwrap().limit.to_string(), "100 per 1m");
+    let default = "[proxy]\nupstream = \"http://h\"";
+    assert_eq!(read(default, &[]).unwrap().proxy.unwrap().listen.to_string(), "127.0.0.1:4040");
+    assert_eq!(limit(&told(default)), "100 per 1m");
     for (setting, part) in [
         ("upstream = \"h:80\"", "has no scheme or no host; write http://HOST:PORT"),
         ("limit = \"5 per minute burst 9\"", "counts starts per window, leave them out"),
@@ -74,7 +79,7 @@ client_timeout = "3s"
         ("key = [\"query\"]", "use path, method, host, ip or header.NAME"),
         ("key = []", "all requests would share one limit"),
         ("templates = [\"/users\"]", "has no blank"),
-        ("replicas = \"some\"", "\"some\" is no way to be several; use \"exact\" or \"share\""),
+        ("replicas = \"some\"", "\"some\" is not known; use \"exact\" or \"share\""),
         ("replica = \"1/3\"", "replica: it has no effect without replicas = \"share\""),
         ("limits = \"x\"", "did you mean \"limit\"?"),
     ] {
@@ -108,25 +113,21 @@ fn limiters_are_shared_by_number_or_through_a_store() {
 
 #[test]
 fn replicas_share_by_number_or_through_a_redis() {
-    let sharing = |text: &str| read(text, &[]).unwrap().proxy.unwrap().sharing();
+    let replicas = |text: &str| {
+        let limiters = read(text, &[]).unwrap().policy;
+        limiters.limiters().iter().find(|limiter| limiter.name == "proxy").map(|limiter| limiter.replicas)
+    };
+    assert_eq!(replicas("[proxy]\n"), Some(Replicas::Exact));
     let numbered = "[proxy]\nreplicas = \"share\"\nreplica = \"2/3\"\non_failure = \"deny\"";
-    assert_eq!(sharing("[proxy]\n"), None);
-    assert_eq!(sharing(numbered), Some(tidegate::Sharing::Fixed(1, 3)));
-    let on_redis = sharing("[store]\nkind = \"redis\"\n[proxy]\nreplicas = \"share\"");
-    let through = |url| Some(tidegate::Sharing::Through(url, "proxy".to_owned()));
-    assert_eq!(on_redis, through(tidegate::StoreUrl::Redis(tidegate::RedisUrl::local())));
-    let on_etcd = sharing("[store]\nkind = \"etcd\"\n[proxy]\nreplicas = \"share\"");
-    assert_eq!(on_etcd, through(tidegate::StoreUrl::Etcd(tidegate::EtcdUrl::local())));
-    let together = |text: &str| read(text, &[]).unwrap().proxy.unwrap().together();
-    assert_eq!(together("[proxy]\nreplicas = \"exact\""), None, "in memory, a process counts alone");
-    let counted = |url| Some(tidegate::Together { store: url, name: "proxy".to_owned() });
-    let on_redis = together("[store]\nkind = \"redis\"\n[proxy]");
-    assert_eq!(on_redis, counted(tidegate::StoreUrl::Redis(tidegate::RedisUrl::local())));
-    let on_etcd = together("[store]\nkind = \"etcd\"\n[proxy]\nreplicas = \"exact\"");
-    assert_eq!(on_etcd, counted(tidegate::StoreUrl::Etcd(tidegate::EtcdUrl::local())));
+    assert_eq!(replicas(numbered), Some(Replicas::Share(Some((1, 3)))));
+    for kind in ["redis", "etcd"] {
+        let shared = format!("[store]\nkind = \"{kind}\"\n[proxy]\nreplicas = \"share\"");
+        assert_eq!(replicas(&shared), Some(Replicas::Share(None)));
+        assert_eq!(replicas(&format!("[store]\nkind = \"{kind}\"\n[proxy]")), Some(Replicas::Exact));
+    }
     check_parts(
         "[proxy]\nreplicas = \"share\"",
-        &["t.toml:1:", "set [store] kind = \"redis\" or \"etcd\", or number them"],
+        &["t.toml:1:", "set kind = \"redis\" or \"etcd\" in [store], or number them"],
     );
     for (setting, part) in [
         ("replica = \"4/3\"", "\"4/3\" is none of 1/1 to 1000/1000; write \"1/3\""),

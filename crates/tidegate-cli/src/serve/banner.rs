@@ -15,7 +15,7 @@ pub(super) fn print(listening: &Doors, file: Option<&Path>, config: &Config) {
 fn text(listening: &Doors, file: Option<&Path>, config: &Config) -> String {
     let limiters = human::policy(config);
     let policy = file.map_or("an example policy".to_owned(), |file| file.display().to_string());
-    let state = match (&config.store.elsewhere, &config.store.path) {
+    let state = match (&config.store.remote, &config.store.path) {
         (Some(store), _) => format!("in {}", store.url),
         (None, Some(path)) => format!("kept in {}", path.display()),
         (None, None) => "in memory only".to_owned(),

@@ -7,12 +7,12 @@
 mod banner;
 mod listen;
 pub(crate) mod notify;
-mod parts;
 mod reload;
+mod shares;
 pub(crate) mod signals;
-mod store;
+pub(crate) mod store;
 mod streams;
-mod tending;
+pub(crate) mod tending;
 
 use crate::config::{self, Config, Doors};
 use crate::log::{self, LogFormat};
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tidegate::{Clock, Gate, Settings};
+use tidegate::Gate;
 use tidegate_doors::http::{self, HttpSettings};
 use tidegate_doors::udp::{self, Counters, Responder, Sockets};
 use tidegate_events::Streams;
@@ -81,7 +81,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
         None => None,
     };
     let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
-    let gate = open(&config).await?;
+    let gate = store::open(&config, config.store.path.clone()).await?;
     let streams = Arc::new(streams::open(&config, &gate).await?);
     let desk = Responder::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
     let desk = Arc::new(desk);
@@ -98,14 +98,14 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     if let Some((sockets, counters)) = sockets.zip(counters) {
         tasks.spawn(udp_door(sockets, Arc::clone(&desk), counters, stopped.clone()));
     }
-    let proxy = config.proxy.as_ref().map(crate::proxy::start).transpose()?.map(Arc::new);
+    let proxy = config.proxy.as_ref().map(|proxy| crate::proxy::start(proxy, &gate)).transpose()?.map(Arc::new);
     if let Some((proxy, settings)) = proxy.as_ref().zip(config.proxy.as_ref()) {
-        crate::say(&format!("proxy on http://{}, {}", proxy.address(), crate::proxy::describe(settings)));
+        crate::say(&format!("proxy on http://{}, {}", proxy.address(), crate::proxy::describe(settings, &gate)));
         tasks.spawn(crate::proxy::beside(Arc::clone(proxy), told_to_stop(stopped.clone())));
     }
     notify::tell("READY=1");
-    let store = config.store.elsewhere.as_ref().map(|store| store.url.clone());
-    tasks.spawn(parts::run(gate.clone(), store, stopped.clone()));
+    let proxys = config.proxy.as_ref().map(|proxy| proxy.limiter_name().to_owned());
+    tasks.spawn(shares::run(gate.clone(), proxys, stopped.clone()));
     tasks.spawn(tending::run(gate.clone(), config.store.clone(), stopped));
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -132,14 +132,6 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
         () = signals.second_stop() => std::process::exit(signals::ENDED_AT_ONCE),
     };
     outcome.and(end)
-}
-
-async fn open(config: &Config) -> Result<Gate, String> {
-    if let Some(store) = &config.store.elsewhere {
-        return store::open(config, store).await;
-    }
-    let settings = Settings { max_memory: config.store.max_memory, path: config.store.path.clone() };
-    Gate::open(config.policy.clone(), &settings, Clock::process()).map_err(|error| format!("error: {error}"))
 }
 
 async fn http_door(

@@ -31,11 +31,11 @@ impl Reloader {
         // Whoever asked for it, what is there now is about to be read.
         let _ = self.watch.has_changed();
         let file = self.file.clone();
-        let gate = gate.clone();
+        let engine = gate.clone();
         // Both are blocking: a file, and tables that go over to another layout.
         let read = tokio::task::spawn_blocking(move || {
             let config = config::load(&file, config::from_environment()).map_err(|problems| problems.to_string())?;
-            let reloaded = gate.reload(&config.policy).map_err(|error| format!("error: {error}"))?;
+            let reloaded = engine.reload(&config.policy).map_err(|error| format!("error: {error}"))?;
             Ok::<_, String>((config, reloaded))
         });
         match read.await {
@@ -47,7 +47,7 @@ impl Reloader {
                 let limiters = human::plural(config.policy.limiters().len() as u64, "limiter");
                 info!("reloaded {}: {limiters}, counters kept", self.file.display());
                 if let ((Some(proxy), Some(running)), Some(new)) = ((proxy, &running.proxy), &config.proxy) {
-                    crate::proxy::reload(running, new, proxy);
+                    crate::proxy::reload(running, new, proxy, gate);
                 }
                 for limiter in reloaded.afresh {
                     warn!("limiter {limiter} has another algorithm: its counters start afresh, its blocks are kept");
@@ -73,7 +73,7 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
         ("[store] path", running.store.path != new.store.path),
         (
             "[store] kind, url, endpoints, on_failure, local_share, deadline or required",
-            running.store.elsewhere != new.store.elsewhere,
+            running.store.remote != new.store.remote,
         ),
         ("[store] snapshot_every", running.store.snapshot_every != new.store.snapshot_every),
         ("[doors] http", running.doors.http != new.doors.http),

@@ -1,39 +1,40 @@
-//! A store elsewhere: opening it, and telling people how it does.
+//! The store: opening it, once for the process, and telling people how it does.
 
-use crate::config::{Config, Elsewhere};
+use crate::config::{Config, Remote};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tidegate::{Clock, Gate, StoreError, StoreSettings};
+use tidegate::{Clock, Gate, Settings, StoreError, StoreSettings};
 use tracing::{info, warn};
 
-/// Opens the gate; without the store only if that is not required.
-pub(super) async fn open(config: &Config, store: &Elsewhere) -> Result<Gate, String> {
-    let settings = StoreSettings {
-        url: store.url.clone(),
-        on_failure: store.on_failure,
-        local_share: store.local_share,
-        deadline: store.deadline,
-        max_memory: config.store.max_memory,
-    };
-    let gate = Gate::on_store(&config.policy, settings, Clock::process()).await;
-    match gate.store_error() {
-        Some(error) if store.required => {
-            return Err(format!("error: [store] required = true, and {error}"));
-        }
-        Some(error) => {
-            warn!("{error}; until then decisions are made by on_failure = \"{}\"", store.on_failure.as_str())
-        }
-        None => warn_of_eviction(&gate).await,
+/// The gate of a process: its policy on its store, by its clock. `path`: where the embedded store keeps its state.
+///
+/// # Errors
+/// A message for stderr, when the state cannot be read, or the store is required and does not answer.
+pub(crate) async fn open(config: &Config, path: Option<PathBuf>) -> Result<Gate, String> {
+    let clock = Clock::process();
+    if let Some(remote) = &config.store.remote {
+        return open_remote(config, remote, clock).await;
+    }
+    let settings = Settings { max_memory: config.store.max_memory, path };
+    Gate::open(config.policy.clone(), &settings, clock).map_err(|error| format!("error: {error}"))
+}
+
+/// Without the store only if that is not required.
+async fn open_remote(config: &Config, remote: &Remote, clock: Clock) -> Result<Gate, String> {
+    let Remote { on_failure, local_share, deadline, .. } = *remote;
+    let settings = StoreSettings { on_failure, local_share, deadline, max_memory: config.store.max_memory };
+    let gate = Gate::connect(&config.policy, remote.url.clone(), settings, clock).await;
+    match gate.store().down() {
+        Some(error) if remote.required => return Err(format!("error: [store] required = true, and {error}")),
+        Some(error) => warn!("{error}; until then decisions are made by on_failure = \"{}\"", on_failure.as_str()),
+        None => tell_warning(&gate).await,
     }
     Ok(gate)
 }
 
-/// A Redis that drops keys when it is full lifts limits.
-async fn warn_of_eviction(gate: &Gate) {
-    if let Some(policy) = gate.evicts().await {
-        warn!(
-            "the store has maxmemory-policy {policy}: when its memory is full it drops counts, which lifts limits; \
-             set it to noeviction"
-        );
+async fn tell_warning(gate: &Gate) {
+    if let Some(warning) = gate.store().warning().await {
+        warn!("{warning}");
     }
 }
 
@@ -59,7 +60,7 @@ impl Watch {
                 info!("the store at {} answers again; {} decisions were made without it", health.url, health.degraded);
                 self.away = None;
                 // It may be another, or have been set up anew.
-                warn_of_eviction(gate).await;
+                tell_warning(gate).await;
             }
             _ => {}
         }

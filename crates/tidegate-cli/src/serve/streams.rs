@@ -1,16 +1,16 @@
-//! The event streams: on the Redis of the file, or in this process, from their journals where there is a path.
+//! The event streams: in the store of the file, or in this process, from their journals where there is a path.
 
 use crate::config::Config;
 use std::sync::Arc;
-use tidegate::{Gate, StoreUrl};
+use tidegate::Gate;
 use tidegate_events::{Now, Opening, Streams};
 use tracing::warn;
 
 pub(super) async fn open(config: &Config, gate: &Gate) -> Result<Streams, String> {
     let time = gate.clone();
     let now: Now = Arc::new(move || time.now());
-    if let Some(StoreUrl::Redis(url)) = config.store.elsewhere.as_ref().map(|store| &store.url) {
-        let opened = Streams::on_redis(config.streams.clone(), url, &now).await;
+    if !gate.is_embedded() && !config.streams.is_empty() {
+        let opened = Streams::on_store(config.streams.clone(), gate.store(), &now).await;
         return opened.map_err(|error| format!("error: streams: {error}"));
     }
     let folder = config.store.path.as_ref().map(|path| path.join("streams"));

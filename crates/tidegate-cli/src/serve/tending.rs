@@ -16,7 +16,7 @@ const TEND_EVERY: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// Tends and saves until told to stop. The last snapshot is not its business.
-pub(super) async fn run(gate: Gate, store: Store, stopped: watch::Receiver<bool>) -> Result<(), String> {
+pub(crate) async fn run(gate: Gate, store: Store, stopped: watch::Receiver<bool>) -> Result<(), String> {
     let mut tend = interval(TEND_EVERY);
     let mut save = interval_at(Instant::now() + store.snapshot_every, store.snapshot_every);
     tend.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -2,7 +2,7 @@
 
 use super::at::Seconds;
 use std::io::{self, Write};
-use tidegate::{Analyzed, Answer, Incremented, Micros};
+use tidegate::{Analyzed, Answer, Incremented, Micros, Status};
 
 /// What every line begins with.
 pub(super) struct Head<'a> {
@@ -74,13 +74,14 @@ pub(super) fn deed(out: &mut impl Write, head: &Head<'_>, deed: &Deed<'_>) -> io
 
 /// Sum and limit only when this very call has blocked the key.
 fn analysis(out: &mut impl Write, analyzed: &Analyzed) -> io::Result<()> {
-    let at = Seconds(analyzed.at());
-    match analyzed {
-        Analyzed::Ok { .. } => write!(out, ",\"status\":\"ok\",\"timestamp\":{at}"),
-        Analyzed::Blocked { until, .. } => {
+    let at = Seconds(analyzed.at);
+    match &analyzed.status {
+        Status::Ok => write!(out, ",\"status\":\"ok\",\"timestamp\":{at}"),
+        Status::Denied => write!(out, ",\"status\":\"limited\",\"timestamp\":{at}"),
+        Status::Blocked { until } => {
             write!(out, ",\"status\":\"blocked\",\"timestamp\":{at},\"blocked_until\":{}", Seconds(*until))
         }
-        Analyzed::Limited(event) => write!(
+        Status::Limited(event) => write!(
             out,
             ",\"status\":\"limited\",\"sum\":{},\"limit\":\"{}\",\"timestamp\":{at},\"blocked_until\":{}",
             event.sum,

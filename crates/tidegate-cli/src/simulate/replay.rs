@@ -188,26 +188,28 @@ impl<W: Write> Replay<W> {
         let gate = &self.gate;
         let (op, limiter, key, result) = match ask {
             Ask::Block { limiter, key, span } => {
-                let until = gate.block(limiter, key.as_bytes(), *span)?;
+                let until = gate.at_once(gate.block(limiter, key.as_bytes(), *span))?;
                 ("block", limiter, Some(key), Outcome::BlockedUntil(until))
             }
             Ask::Unblock { limiter, key } => {
-                ("unblock", limiter, Some(key), Outcome::Unblocked(gate.unblock(limiter, key.as_bytes())?))
+                let unblocked = gate.at_once(gate.unblock(limiter, key.as_bytes()))?;
+                ("unblock", limiter, Some(key), Outcome::Unblocked(unblocked))
             }
             Ask::UnblockAll { limiter } => {
-                ("unblock_all", limiter, None, Outcome::UnblockedAll(gate.unblock_all(limiter)?))
+                let unblocked = gate.at_once(gate.unblock_all(limiter))?;
+                ("unblock_all", limiter, None, Outcome::UnblockedAll(unblocked))
             }
             Ask::Increment { limiter, key, count, timestamp } => {
-                let told = gate.increment(limiter, key.as_bytes(), *count, *timestamp)?;
+                let told = gate.at_once(gate.increment(limiter, key.as_bytes(), *count, *timestamp))?;
                 let result = Outcome::Incremented { count: *count, told };
                 ("increment", limiter, Some(key), result)
             }
             Ask::Analyze { limiter, key } => {
-                let analyzed = gate.analyze(limiter, key.as_bytes(), IfBlocked::Tell)?;
+                let analyzed = gate.at_once(gate.analyze(limiter, key.as_bytes(), IfBlocked::Tell))?;
                 ("analyze", limiter, Some(key), Outcome::Analyzed(analyzed))
             }
             Ask::Enable { limiter, yes } => {
-                gate.set_enabled(limiter, *yes)?;
+                gate.at_once(gate.set_enabled(limiter, *yes))?;
                 (if *yes { "enable" } else { "disable" }, limiter, None, Outcome::Done)
             }
             Ask::List { limiter, blocked } => {
@@ -226,7 +228,7 @@ fn all_keys(gate: &Gate, limiter: &str, which: Which) -> Result<Vec<Vec<u8>>, As
     let mut keys = Vec::new();
     let mut after = None;
     loop {
-        let page = gate.keys(limiter, which, after, PAGE)?;
+        let page = gate.at_once(gate.keys(limiter, which, after, PAGE))?;
         keys.extend(page.keys);
         after = page.next;
         if after.is_none() {

@@ -17,7 +17,7 @@ use super::schedule::{Schedule, Stretch};
 use std::fmt;
 
 /// A process that shares a limit. Drawn at random when it starts: a new process is a new replica.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ReplicaId(pub u64);
 
 impl fmt::Display for ReplicaId {

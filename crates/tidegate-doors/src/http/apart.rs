@@ -8,7 +8,7 @@ use super::limiters::name;
 use super::percent::{Plus, decode};
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, seconds};
-use tidegate::Analyzed;
+use tidegate::{OnFailure, Status};
 
 /// Counts `{"count","timestamp"}`; both have defaults, and so has the body.
 pub(crate) async fn increment(door: &Door, limiter: &str, key: &str, body: &[u8]) -> Result<Reply, Problem> {
@@ -26,7 +26,9 @@ pub(crate) async fn increment(door: &Door, limiter: &str, key: &str, body: &[u8]
     let mut text = format!("{{\"limiter\":\"{name}\",");
     push_key(&mut text, &key);
     let (timestamp, counted) = (seconds(told.timestamp), told.counted);
-    text.push_str(&format!(",\"count\":{count},\"timestamp\":{timestamp},\"counted\":{counted}}}"));
+    text.push_str(&format!(",\"count\":{count},\"timestamp\":{timestamp},\"counted\":{counted}"));
+    push_degraded(&mut text, told.degraded);
+    text.push('}');
     Ok(json_reply(text))
 }
 
@@ -36,18 +38,28 @@ pub(crate) async fn analyze(door: &Door, limiter: &str, key: &str) -> Result<Rep
     let analyzed = door.gate.action(&name, &key).analyze().await?;
     let mut text = format!("{{\"limiter\":\"{name}\",");
     push_key(&mut text, &key);
-    let at = seconds(analyzed.at());
-    text.push_str(&match analyzed {
-        Analyzed::Ok { .. } => format!(",\"status\":\"ok\",\"timestamp\":{at}}}"),
-        Analyzed::Blocked { until, .. } => {
-            format!(",\"status\":\"blocked\",\"timestamp\":{at},\"blocked_until\":{}}}", seconds(until))
+    let at = seconds(analyzed.at);
+    text.push_str(&match analyzed.status {
+        Status::Ok => format!(",\"status\":\"ok\",\"timestamp\":{at}"),
+        Status::Denied => format!(",\"status\":\"limited\",\"timestamp\":{at}"),
+        Status::Blocked { until } => {
+            format!(",\"status\":\"blocked\",\"timestamp\":{at},\"blocked_until\":{}", seconds(until))
         }
-        Analyzed::Limited(event) => format!(
-            ",\"status\":\"limited\",\"sum\":{},\"limit\":\"{}\",\"timestamp\":{at},\"blocked_until\":{}}}",
+        Status::Limited(event) => format!(
+            ",\"status\":\"limited\",\"sum\":{},\"limit\":\"{}\",\"timestamp\":{at},\"blocked_until\":{}",
             event.sum,
             event.check,
             seconds(event.blocked_until)
         ),
     });
+    push_degraded(&mut text, analyzed.degraded);
+    text.push('}');
     Ok(json_reply(text))
+}
+
+/// How it was decided without the store, if it was.
+fn push_degraded(text: &mut String, degraded: Option<OnFailure>) {
+    if let Some(mode) = degraded {
+        text.push_str(&format!(",\"degraded\":\"{}\"", mode.as_str()));
+    }
 }

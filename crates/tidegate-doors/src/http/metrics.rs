@@ -52,7 +52,7 @@ macro_rules! line {
     ($text:expr, $($arg:tt)*) => { let _ = writeln!($text, $($arg)*); };
 }
 
-/// The store elsewhere, if there is one.
+/// The store on other machines, if there is one.
 fn push_store(text: &mut String, door: &Door) {
     let Some(health) = door.gate.store_health() else { return };
     line!(text, "# HELP tidegate_store_up 1 while the store answers.");
@@ -128,7 +128,7 @@ fn push_limiters(text: &mut String, limiters: &[LimiterInfo]) {
 /// What this process holds of limiters that are held in parts.
 fn push_parts(text: &mut String, door: &Door, limiters: &[LimiterInfo]) {
     let mut parts =
-        limiters.iter().filter_map(|info| Some((&info.spec.name, door.gate.part(&info.spec.name)?))).peekable();
+        limiters.iter().filter_map(|info| Some((&info.spec.name, door.gate.share_now(&info.spec.name)?))).peekable();
     if parts.peek().is_some() {
         let name = "tidegate_limiter_part";
         head(text, name, "gauge", "What this process may let through of the limiter in the current window.");

@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use tidegate::{Batch, Gate, Limiter, Micros, Ruling};
+use tidegate::{Batch, Gate, Hit, HitAnswer, Limiter, Micros, Ruling};
 use tidegate_wire::udp::{Command, REPLY_LEN_MAX, Reply, Request};
 
 /// Answers datagrams on an engine, by routes that can be replaced while it is asked.
@@ -59,7 +59,7 @@ impl Slot {
 pub struct Scratch {
     /// The routes as of the last batch, with this thread's caches for them.
     at: Option<(Arc<Live>, Caches)>,
-    rulings: Vec<Ruling>,
+    answers: Vec<HitAnswer>,
 }
 
 impl fmt::Debug for Scratch {
@@ -102,7 +102,7 @@ impl Responder {
     }
 
     /// Answers datagrams as if each came alone, in order, all at `now`; `slots` are as many. Where the store
-    /// is elsewhere, the later keys of a `check_limit` are used after the rest of the batch.
+    /// is on other machines, the later keys of a `check_limit` are used after the rest of the batch.
     pub fn answer(&self, scratch: &mut Scratch, datagrams: &[&[u8]], now: Micros, slots: &mut [Slot]) {
         self.answer_seen(scratch, datagrams, now, slots, |_, _, _| {});
     }
@@ -122,7 +122,7 @@ impl Responder {
             responder: self,
             live,
             caches,
-            rulings: &mut scratch.rulings,
+            answers: &mut scratch.answers,
             batch: self.gate.batch(now),
             slots,
             waiting: Vec::with_capacity(datagrams.len()),
@@ -149,38 +149,30 @@ impl Responder {
         (live, caches)
     }
 
-    /// Decides all that wait: here one call for each limiter among them, elsewhere one wait for all.
-    /// Uses of one key have one limiter, so that they stay in order.
+    /// Decides all that wait, in one call.
     fn decide(
         &self,
         live: &Live,
         waiting: &mut Vec<Waiting<'_>>,
         batch: &Batch,
-        rulings: &mut Vec<Ruling>,
+        answers: &mut Vec<HitAnswer>,
         slots: &mut [Slot],
         seen: &mut impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
     ) {
-        let elsewhere = self.gate.is_elsewhere();
-        while let Some(first) = waiting.first() {
-            let number = first.limiter;
-            let together = |use_: &&Waiting<'_>| elsewhere || use_.limiter == number;
-            let same = || waiting.iter().filter(together);
-            rulings.clear();
-            if elsewhere {
-                let uses: Vec<_> = same().map(|use_| (&live.limiters[use_.limiter], use_.key.as_ref())).collect();
-                self.gate.hit_each_at(&uses, 1, batch, rulings);
-            } else {
-                let mut keys: Vec<&[u8]> = Vec::with_capacity(waiting.len());
-                keys.extend(same().map(|use_| use_.key.as_ref()));
-                self.gate.hit_many_at(&live.limiters[number], &keys, 1, batch.now(), rulings);
-            }
-            for (use_, ruling) in same().zip(rulings.iter()) {
-                let limiter = &live.limiters[use_.limiter];
-                slots[use_.index].write(&use_.request, &decided(limiter, ruling));
-                seen(&use_.key, Some(limiter), Some(ruling));
-            }
-            waiting.retain(|use_| !elsewhere && use_.limiter != number);
+        let mut hits: Vec<Hit<'_>> = Vec::with_capacity(waiting.len());
+        hits.extend(waiting.iter().map(|use_| Hit::from_door(&live.limiters[use_.limiter], &use_.key)));
+        answers.clear();
+        self.gate.hit_each(&hits, 1, batch, answers);
+        for (use_, answer) in waiting.iter().zip(answers.iter()) {
+            let limiter = &live.limiters[use_.limiter];
+            let (reply, ruling) = match answer {
+                HitAnswer::Ruled { ruling, period } => (decided(ruling, *period), Some(ruling)),
+                HitAnswer::Disabled => (disabled(limiter), None),
+            };
+            slots[use_.index].write(&use_.request, &reply);
+            seen(&use_.key, Some(limiter), ruling);
         }
+        waiting.clear();
     }
 
     fn stats<'k>(&self, live: &Live, caches: &mut Caches, key: &'k [u8]) -> Reply<'k> {
@@ -200,7 +192,7 @@ struct Round<'c, 'd, S> {
     responder: &'c Responder,
     live: &'c Live,
     caches: &'c mut Caches,
-    rulings: &'c mut Vec<Ruling>,
+    answers: &'c mut Vec<HitAnswer>,
     batch: Batch,
     slots: &'c mut [Slot],
     waiting: Vec<Waiting<'d>>,
@@ -223,9 +215,9 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
                 if let Some(check) = Check::read(index, request, json, datagram_len) {
                     self.checks.push(check);
                     self.use_next_key(self.checks.len() - 1);
-                    // Keys are used in order where that takes no waiting; elsewhere all checks of the
+                    // Keys are used in order where that takes no waiting; otherwise all checks of the
                     // batch wait for the store together, at most three times.
-                    if !self.responder.gate.is_elsewhere() {
+                    if self.responder.gate.is_embedded() {
                         self.settle();
                     }
                 }
@@ -247,13 +239,10 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
     /// Uses a key once: it waits for the rest of the batch, unless no limiter is asked.
     fn use_key(&mut self, index: usize, request: Request<'d>, (key, route): (Cow<'d, [u8]>, Option<usize>)) {
         match route {
-            Some(limiter) if self.live.limiters[limiter].is_heeded() => {
-                self.waiting.push(Waiting { index, request, limiter, key });
-            }
-            route => {
-                let limiter = route.map(|route| &self.live.limiters[route]);
-                self.slots[index].write(&request, &limiter.map_or(Reply::UNLIMITED, disabled));
-                (self.seen)(&key, limiter, None);
+            Some(limiter) => self.waiting.push(Waiting { index, request, limiter, key }),
+            None => {
+                self.slots[index].write(&request, &Reply::UNLIMITED);
+                (self.seen)(&key, None, None);
             }
         }
     }
@@ -285,8 +274,8 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
     }
 
     fn decide(&mut self) {
-        let Round { responder, live, waiting, batch, rulings, slots, seen, .. } = self;
-        responder.decide(live, waiting, batch, rulings, slots, seen);
+        let Round { responder, live, waiting, batch, answers, slots, seen, .. } = self;
+        responder.decide(live, waiting, batch, answers, slots, seen);
     }
 }
 
@@ -299,9 +288,7 @@ impl Live {
     }
 }
 
-fn decided(limiter: &Limiter, ruling: &Ruling) -> Reply<'static> {
-    let period =
-        limiter.spec().rules.limits().get(usize::from(ruling.limit_index)).map_or(Micros::ZERO, |limit| limit.period());
+fn decided(ruling: &Ruling, period: Micros) -> Reply<'static> {
     Reply::OverLimit {
         over: !ruling.is_allowed(),
         rate: ruling.decision.rate.get(),

@@ -15,7 +15,7 @@ pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7401";
 /// How long to wait after a receive that failed, most likely for want of memory.
 const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
-/// Threads for each socket where the store is elsewhere: a thread waits for its batch's answers, and the
+/// Threads for each socket where the store is on other machines: a thread waits for its batch's answers, and the
 /// datagrams that come meanwhile must not wait for it, too.
 const THREADS_THAT_WAIT: usize = 8;
 
@@ -26,7 +26,7 @@ const THREADS_THAT_WAIT: usize = 8;
 /// When a thread cannot be started; the others are stopped then.
 pub fn serve(sockets: &Sockets, responder: &Responder, counters: &Counters, stop: &AtomicBool) -> io::Result<()> {
     std::thread::scope(|scope| {
-        let threads = if responder.gate().is_elsewhere() { THREADS_THAT_WAIT } else { 1 };
+        let threads = if !responder.gate().is_embedded() { THREADS_THAT_WAIT } else { 1 };
         for socket in sockets.all.iter().flat_map(|socket| std::iter::repeat_n(socket, threads)) {
             let thread = std::thread::Builder::new().name("udp".to_owned());
             if let Err(error) = thread.spawn_scoped(scope, || work(socket, sockets.asked, responder, counters, stop)) {

@@ -127,7 +127,10 @@ fn m2_a_full_table_limits_on_and_has_no_place_for_a_block() {
     });
     assert!(live.is_some(), "the table never filled");
     // One shard is full first, and hashes are seeded: a key that finds its own shard full is looked for.
-    let refused = |i: &u32| server.gate.block("api", format!("new-{i}").as_bytes(), Micros::from_secs(600)).is_err();
+    let refused = |i: &u32| {
+        let key = format!("new-{i}").into_bytes();
+        server.gate.at_once(server.gate.block("api", &key, Micros::from_secs(600))).is_err()
+    };
     let new = format!("new-{}", (0..10_000).find(refused).unwrap());
     let script = r#"
         PUT /v1/limiters/api/keys/new/block {"for":"10m"} -> 507 "code":"full" & raise [store] max_memory

@@ -1,6 +1,6 @@
 //! What is bounded, and what is refused: each with its status, its header fields and its remedy.
 
-use crate::support::{Origin, eventually, get, proxy, proxy_with, request, runtime, send, status, text, var};
+use crate::support::{Origin, eventually, get, proxy, proxy_on, proxy_with, request, runtime, send, status, text, var};
 use hyper::Response;
 use std::time::{Duration, Instant};
 use tidegate_proxy::{Policy, Settings, Upstream, WhenLimited};
@@ -70,15 +70,22 @@ fn a_wait_that_is_too_long_ends_with_429() {
     check(wait, &request("/used"), 429, &["#quota-exceeded"]);
 }
 
+async fn on_store(limit: &str, url: tidegate::StoreUrl) -> tidegate::Gate {
+    let rules = tidegate::Rules::new(tidegate::Algorithm::AlignedWindow, &[limit.parse().unwrap()]).unwrap();
+    let policy = tidegate::Policy::new(vec![tidegate::LimiterSpec::new("proxy", rules)]).unwrap();
+    tidegate::Gate::connect(&policy, url, tidegate::StoreSettings::default(), tidegate::Clock::process()).await
+}
+
 /// A store that is down was once counted as if clients had asked for too much.
 #[test]
 fn only_the_limits_refusals_count_as_denied() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let store = format!("redis://{nobody}").parse().unwrap();
-    let together = Some(tidegate::Together { store, name: "proxy".to_owned() });
-    let origin = Origin::start();
-    let settings = Settings { together, store_patience: Duration::from_millis(300), ..Settings::default() };
-    let proxy = proxy_with(origin.policy("1 per day"), settings);
+    let (origin, runtime_of_store) = (Origin::start(), runtime());
+    let settings = Settings { store_outage: Duration::from_millis(300), ..Settings::default() };
+    let gate = runtime_of_store.block_on(on_store("1 per day", store));
+    let policy = Policy { limiter: gate.limiter("proxy").unwrap(), ..origin.policy("1 per day") };
+    let proxy = proxy_on(gate, policy, settings);
     runtime().block_on(async {
         let answer = get(proxy.address(), "/a").await;
         assert!(status(&answer) == 503 && answer.contains("store_down"), "{answer}");

@@ -4,14 +4,14 @@
 //! Each input is sent on a connection of its own, with a marker in its path; a request that any upstream sees
 //! without a marker, or more of them than the proxy forwarded, was smuggled.
 
-use crate::support::{Origin, PATIENCE, proxy, runtime, var};
+use crate::support::{Origin, PATIENCE, policy, proxy, runtime, var};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use tidegate_proxy::{Policy, Upstream};
+use tidegate_proxy::Upstream;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -209,8 +209,8 @@ fn odd_heads() -> Vec<String> {
 /// many it refused. The smuggler's own request may be among the forwarded: it stands there in the open when what
 /// precedes it has one reading.
 fn run(upstream: SocketAddr) -> (usize, usize) {
-    let policy = Policy::new(Upstream::new(&format!("http://{upstream}"), None).unwrap());
-    let proxy = proxy(Policy { limit: "100000 per day".parse().unwrap(), ..policy });
+    let upstream = Upstream::new(&format!("http://{upstream}"), None).unwrap();
+    let proxy = proxy(policy(upstream, "100000 per day"));
     runtime().block_on(async {
         let mut refused = 0;
         for input in inputs() {

@@ -1,6 +1,8 @@
 //! Bodies of every kind pass through: large ones in constant memory, slow ones as they come.
 
-use crate::support::{Body, Origin, PATIENCE, eventually, get, next_window, proxy, runtime, send, status, text, var};
+use crate::support::{
+    Body, Origin, PATIENCE, eventually, get, next_window, policy, proxy, runtime, send, status, text, var,
+};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming};
@@ -230,7 +232,7 @@ const LARGE: usize = 48 << 20;
 /// Sends so much to an upstream with this patience; afterwards no slot is held.
 fn upload(upstream: &std::net::TcpListener, length: usize, upstream_timeout: Duration) -> String {
     let upstream = Upstream::new(&format!("http://{}", upstream.local_addr().unwrap()), None).unwrap();
-    let proxy = proxy(Policy { upstream_timeout, ..Policy::new(upstream) });
+    let proxy = proxy(Policy { upstream_timeout, ..policy(upstream, "100 per minute") });
     runtime().block_on(async {
         let (mut read, mut write) = TcpStream::connect(proxy.address()).await.unwrap().into_split();
         let head = format!("POST /a HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");

@@ -11,6 +11,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tidegate::{Algorithm, Gate, LimiterSpec, PROXY_LIMITER, Rules};
 use tidegate_proxy::{Policy, Proxy, Settings, Upstream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -75,7 +76,7 @@ impl Origin {
     }
 
     pub(crate) fn policy(&self, limit: &str) -> Policy {
-        Policy { limit: limit.parse().unwrap(), ..Policy::new(Upstream::new(&self.url(), None).unwrap()) }
+        policy(Upstream::new(&self.url(), None).unwrap(), limit)
     }
 }
 
@@ -114,14 +115,32 @@ pub(crate) fn text(text: &'static str) -> Body {
     Full::new(Bytes::from_static(text.as_bytes())).boxed()
 }
 
+/// The defaults in front of an upstream, with this limit.
+pub(crate) fn policy(upstream: Upstream, limit: &str) -> Policy {
+    Policy::new(upstream, gate(limit).limiter(PROXY_LIMITER).unwrap())
+}
+
+/// A gate with the proxy's limiter, in memory.
+pub(crate) fn gate(limit: &str) -> Gate {
+    let rules = Rules::new(Algorithm::AlignedWindow, &[limit.parse().unwrap()]).unwrap();
+    Gate::embedded(tidegate::Policy::new(vec![LimiterSpec::new(PROXY_LIMITER, rules)]).unwrap())
+}
+
 /// A proxy on any free port.
 pub(crate) fn proxy(policy: Policy) -> Proxy {
     proxy_with(policy, Settings { workers: 2, ..Settings::default() })
 }
 
 pub(crate) fn proxy_with(policy: Policy, settings: Settings) -> Proxy {
+    let gate = gate(&policy.limiter.spec().rules.limits()[0].to_string());
+    let policy = Policy { limiter: gate.limiter(PROXY_LIMITER).unwrap(), ..policy };
+    proxy_on(gate, policy, settings)
+}
+
+/// A proxy whose policy has a limiter of this gate.
+pub(crate) fn proxy_on(gate: Gate, policy: Policy, settings: Settings) -> Proxy {
     let listener = || TcpListener::bind("127.0.0.1:0").unwrap();
-    Proxy::start(listener(), Some(listener()), policy, settings).unwrap()
+    Proxy::start(listener(), Some(listener()), gate, policy, settings).unwrap()
 }
 
 /// Sends bytes on a connection of its own and reads to the end.

@@ -1,6 +1,6 @@
 //! HTTP/2 from the client, TLS to the upstream.
 
-use crate::support::{Origin, eventually, get, next_window, proxy, runtime, status, var};
+use crate::support::{Origin, eventually, get, next_window, policy, proxy, runtime, status, var};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
@@ -111,7 +111,7 @@ fn tls_to_the_upstream_is_checked_against_the_ca() {
     let address = runtime.block_on(async { tls_upstream(&mine) });
     let url = format!("https://localhost:{}", address.port());
     let status_with = |ca: Option<&Path>| {
-        let proxy = proxy(Policy::new(Upstream::new(&url, ca).unwrap()));
+        let proxy = proxy(policy(Upstream::new(&url, ca).unwrap(), "100 per minute"));
         runtime.block_on(async {
             let first = status(&get(proxy.address(), "/a").await);
             assert_eq!(status(&get(proxy.address(), "/a").await), first, "the second time too");

@@ -21,18 +21,17 @@ mod entry;
 mod seen;
 
 use super::lent::Lent;
-use super::{Condition, Etcd, Operation, StoreError, Txn, locked};
+use super::{Condition, Etcd, Operation, StoreError, Txn, left, locked};
+use crate::clock::Clock;
 use crate::remote::unreachable;
-use crate::table::PartAnswer;
+use crate::store::{Answers, Asked, Question};
 use batch::{Request, Subject};
 use desk::Desk;
 use seen::Seen;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use tidegate_core::all_or_nothing::Intent;
-use tidegate_core::{Algorithm, Micros, Rules};
+use tidegate_core::Algorithm;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -40,39 +39,9 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Clone, Debug)]
 pub struct Counts(Arc<Inner>);
 
-/// Reads the process's clock; `None`: who has it is gone, and nobody asks any more.
-pub type Now = Arc<dyn Fn() -> Option<Micros> + Send + Sync>;
-
-/// One key of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
-    /// The limiter's name.
-    pub limiter: &'a str,
-    /// Its rules: aligned windows.
-    pub rules: &'a Rules,
-    /// Whom.
-    pub key: &'a [u8],
-}
-
-/// A request but for its keys.
-#[derive(Clone, Copy, Debug)]
-pub struct Asked {
-    /// How much.
-    pub cost: u32,
-    /// Hit or peek.
-    pub intent: Intent,
-    /// With what every limit says.
-    pub explain: bool,
-    /// Until when the answer is of use.
-    pub by: Instant,
-}
-
-/// When it was decided, and what each key says.
-pub type Answers = (Micros, Vec<PartAnswer>);
-
 struct Inner {
     etcd: Etcd,
-    now: Now,
+    clock: Clock,
     desk: Mutex<Desk>,
     seen: Mutex<Seen>,
     lent: Lent,
@@ -80,17 +49,15 @@ struct Inner {
     round_trips: AtomicU64,
 }
 
-/// How long what people do may take, and looking up flags.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// Where the flags of disabled limiters are. They have no lease.
 const DISABLED: &str = "tidegate/disabled/";
 
 impl Counts {
     /// Counts in this etcd, by this clock.
     #[must_use]
-    pub fn new(etcd: Etcd, now: Now) -> Counts {
+    pub fn new(etcd: Etcd, clock: Clock) -> Counts {
         let (desk, seen, lent) = Default::default();
-        Counts(Arc::new(Inner { etcd, now, desk, seen, lent, round_trips: AtomicU64::new(0) }))
+        Counts(Arc::new(Inner { etcd, clock, desk, seen, lent, round_trips: AtomicU64::new(0) }))
     }
 
     /// Where they are.
@@ -112,7 +79,7 @@ impl Counts {
     /// by aligned windows. [`StoreError::is_ambiguous`]: it may have been charged.
     pub async fn decide(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
         if questions.iter().any(|question| question.rules.algorithm() != Algorithm::AlignedWindow) {
-            return Err(StoreError::Unsupported("etcd counts aligned fixed windows only"));
+            return Err(StoreError::Unsupported("etcd counts aligned fixed windows only".to_owned()));
         }
         let (reply, answer) = oneshot::channel();
         let subjects = questions.iter().map(Subject::of).collect();
@@ -131,9 +98,9 @@ impl Counts {
     ///
     /// # Errors
     /// When etcd cannot be reached, does not answer, or refuses.
-    pub async fn disabled(&self, limiters: &[&str]) -> Result<Vec<bool>, StoreError> {
+    pub async fn disabled(&self, limiters: &[&str], by: Instant) -> Result<Vec<bool>, StoreError> {
         let all = Operation::GetPrefix { prefix: DISABLED.into() };
-        let outcome = self.0.etcd.transact(&Txn { then: vec![all], ..Txn::default() }, PATIENCE).await?;
+        let outcome = self.0.etcd.transact(&Txn { then: vec![all], ..Txn::default() }, left(by)).await?;
         let found = outcome.found.first().map(Vec::as_slice).unwrap_or_default();
         let is_set = |limiter: &&str| found.iter().any(|flag| flag.key == flag_of(limiter));
         Ok(limiters.iter().map(is_set).collect())
@@ -143,13 +110,13 @@ impl Counts {
     ///
     /// # Errors
     /// When etcd cannot be reached, does not answer, or refuses.
-    pub async fn set_disabled(&self, limiter: &str, disabled: bool) -> Result<(), StoreError> {
+    pub async fn set_disabled(&self, limiter: &str, disabled: bool, by: Instant) -> Result<(), StoreError> {
         let key = flag_of(limiter);
         let change = match disabled {
             true => Operation::Put { key, value: b"1".to_vec(), lease: None },
             false => Operation::Delete { key },
         };
-        self.0.etcd.transact(&Txn { then: vec![change], ..Txn::default() }, PATIENCE).await.map(|_| ())
+        self.0.etcd.transact(&Txn { then: vec![change], ..Txn::default() }, left(by)).await.map(|_| ())
     }
 }
 
@@ -176,7 +143,7 @@ impl Inner {
 
     async fn transact(&self, txn: &Txn, by: Instant) -> Result<super::Outcome, StoreError> {
         self.round_trips.fetch_add(1, Relaxed);
-        self.etcd.transact(txn, by.saturating_duration_since(Instant::now())).await
+        self.etcd.transact(txn, left(by)).await
     }
 }
 

@@ -7,7 +7,8 @@
 use super::error::{Then, garbled, understood};
 use super::json::{Json, first_value};
 use super::locked;
-use crate::remote::{Breaker, StoreError, Tls, reach, unreachable};
+use crate::remote::breaker::Breaker;
+use crate::remote::{StoreError, Tls, reach, unreachable};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;

@@ -12,15 +12,18 @@ mod lease;
 mod lent;
 mod member;
 mod members;
+mod register;
 mod session;
+mod store;
 mod tally;
 mod txn;
 mod url;
 
-pub use crate::remote::{Meaning, StoreError, Tls, TlsFiles, UrlError};
+use crate::store::{Meaning, StoreError};
 pub use broom::Broom;
-pub use counts::{Answers, Asked, Counts, Now, Question};
+pub use counts::Counts;
 pub use lease::LeaseId;
+pub(crate) use store::Store;
 pub use tally::Tallies;
 pub use txn::{Condition, OPERATIONS_MAX, Operation, Outcome, Pair, Txn};
 pub use url::Url;
@@ -109,6 +112,11 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// The time that is left until the deadline.
+fn left(by: Instant) -> Duration {
+    by.saturating_duration_since(Instant::now())
 }
 
 /// What a thread that panicked left under a lock here is whole: nothing is changed in steps.

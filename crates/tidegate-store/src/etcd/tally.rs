@@ -9,7 +9,7 @@
 //! otherwise it reads what is there, and is tried again by that.
 
 use super::lent::Lent;
-use super::{Condition, Etcd, LeaseId, Meaning, Operation, Outcome, Pair, StoreError, Txn, locked};
+use super::{Condition, Etcd, LeaseId, Meaning, Operation, Outcome, Pair, StoreError, Txn, left, locked};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -292,9 +292,4 @@ impl Seen {
         let others = Others { me_too: told.is_short_of(question.want), ..self.others };
         Seen { window: self.window, started, counted, others, mine, as_of }
     }
-}
-
-/// The time that is left.
-fn left(by: Instant) -> Duration {
-    by.saturating_duration_since(Instant::now())
 }

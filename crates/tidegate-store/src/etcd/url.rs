@@ -3,7 +3,9 @@
 //! Invariant: no password is ever part of what [`Url`] prints, nor of an error.
 
 use crate::remote::{ADDRESSES_MAX, Tls, TlsFiles, UrlError, address};
+use crate::store::Capabilities;
 use std::fmt;
+use tidegate_core::Algorithm;
 
 /// Where an etcd is, and who we are there.
 #[derive(Clone, PartialEq, Eq)]
@@ -26,6 +28,26 @@ impl Url {
     #[must_use]
     pub fn local() -> Url {
         Url { addresses: vec![format!("127.0.0.1:{PORT}")], user: None, password: None, tls: None }
+    }
+
+    /// Is this text meant for an etcd? It may still be refused.
+    pub(crate) fn is_of(text: &str) -> bool {
+        text.starts_with("http")
+    }
+
+    /// What an etcd can do.
+    #[must_use]
+    #[expect(clippy::unused_self, reason = "asked of every store's URL")]
+    pub(crate) const fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "etcd",
+            algorithms: &[Algorithm::AlignedWindow],
+            lists: false,
+            blocks: false,
+            pause_layout: false,
+            streams: false,
+            shared: true,
+        }
     }
 
     /// An etcd by the URLs of its members: all with `http://`, or all with `https://`.
@@ -76,7 +98,7 @@ fn member(endpoint: &str) -> Result<(bool, String), UrlError> {
 }
 
 fn fail(what: &str) -> UrlError {
-    UrlError(format!("{what}; {EXAMPLE}"))
+    UrlError::new(format!("{what}; {EXAMPLE}"))
 }
 
 impl fmt::Display for Url {

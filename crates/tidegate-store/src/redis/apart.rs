@@ -10,9 +10,10 @@
 //! Invariants: no answer allows unless every key was charged. A charge of which we do not know whether it was made is
 //! not refunded, as that could admit too much; like one that a crash left behind it counts for at most its period.
 
-use super::ask::{Answers, Asked, Step, now_argument, subject_len};
+use super::ask::{Step, now_argument, subject_len};
 use super::script::Purpose;
-use super::{Layout, Question, Redis, StoreError};
+use super::{Redis, StoreError};
+use crate::store::{Answers, Asked, Layout, Question};
 use crate::table::PartAnswer;
 use futures_util::future::{join_all, try_join_all};
 use std::time::Duration;

@@ -4,52 +4,10 @@ use super::names::keys;
 use super::resp::{Reply, Writer};
 use super::script::{Purpose, Script, pause_script, place, plain_token_bucket, script};
 use super::{Kind, Redis, StoreError};
+use crate::store::{Answers, Asked, Layout, Question};
 use crate::table::PartAnswer;
 use tidegate_core::all_or_nothing::{Intent, Reason, Ruling};
 use tidegate_core::{Algorithm, Decision, Limit, Micros, Rate, Rules, Verdict};
-use tokio::time::Instant;
-
-/// One key of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
-    /// The limiter's name.
-    pub limiter: &'a str,
-    /// Its rules.
-    pub rules: &'a Rules,
-    /// Keep the key's name, so that it can be listed.
-    pub names: bool,
-    /// Whom.
-    pub key: &'a [u8],
-    /// How it lies in Redis.
-    pub layout: Layout<'a>,
-}
-
-/// How a limiter's keys lie in Redis.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Layout<'a> {
-    /// One key each, with everything in it.
-    Native,
-    /// The keys of Pause, to be shared with it; for buckets of whole seconds.
-    Pause {
-        /// Pause's scope.
-        scope: &'a str,
-    },
-}
-
-/// A request but for its keys.
-#[derive(Clone, Copy, Debug)]
-pub struct Asked {
-    /// For tests; in production `None`: the server's clock is asked.
-    pub now: Option<Micros>,
-    /// How much.
-    pub cost: u32,
-    /// Hit or peek.
-    pub intent: Intent,
-    /// With what every limit says.
-    pub explain: bool,
-    /// Until when the answer is of use.
-    pub by: Instant,
-}
 
 /// What `lua/decide.lua` is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,9 +40,6 @@ impl Step {
         if let Step::Charge { .. } = self { 6 } else { 5 }
     }
 }
-
-/// When it was decided, by the server's clock, and what each part says.
-pub type Answers = (Micros, Vec<PartAnswer>);
 
 impl Redis {
     /// Decides a request of one or several keys, all or nothing. One round trip; for several
@@ -168,7 +123,10 @@ impl Redis {
         let script = match questions.iter().filter(of_pause).count() {
             0 => script(purpose, questions.iter().map(|question| question.rules.algorithm())),
             n if n == questions.len() => pause_script(purpose),
-            _ => return Err(StoreError::Unsupported("one request of limiters in Pause's layout and of others")),
+            _ => {
+                let what = "one request of limiters in Pause's layout and of others";
+                return Err(StoreError::Unsupported(what.to_owned()));
+            }
         };
         let keys: Vec<_> = questions.iter().flat_map(|question| keys(question, self.is_sharded())).collect();
         let width = keys.len() / questions.len().max(1);

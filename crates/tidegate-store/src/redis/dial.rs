@@ -6,7 +6,8 @@
 use super::error::meaning_of;
 use super::resp::{Replies, Reply, command};
 use super::url::{Kind, Url};
-use crate::remote::{StoreError, Stream, Tls, reach, unreachable};
+use crate::remote::reach::Stream;
+use crate::remote::{StoreError, Tls, reach, unreachable};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

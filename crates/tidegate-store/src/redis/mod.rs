@@ -31,11 +31,11 @@ mod script;
 mod sentinel;
 mod sharded;
 mod slot;
+mod store;
 mod tally;
 mod url;
 
-pub use crate::remote::{Meaning, StoreError, Tls, TlsFiles, UrlError};
-pub use ask::{Answers, Asked, Layout, Question};
+use crate::store::{Meaning, StoreError};
 pub use foreign::{Lua, Reply};
 pub use tally::Bought;
 pub use url::{Kind, Url};
@@ -43,18 +43,27 @@ pub use url::{Kind, Url};
 use route::Route;
 use tidegate_wire::resp;
 
+/// What [`crate::Store`] asks.
+pub(crate) type Store = Redis;
+
 /// A Redis that is kept connected until this is dropped. Needs a running tokio runtime.
 #[derive(Debug)]
 pub struct Redis {
     url: Url,
     route: Route,
+    grants: store::Grants,
 }
 
 impl Redis {
     /// Connects, or goes on trying in the background: see [`Redis::down`].
     pub async fn open(url: Url) -> Redis {
         let route = Route::open(&url).await;
-        Redis { url, route }
+        Redis { url, route, grants: store::Grants::default() }
+    }
+
+    /// Another connection to the same Redis, for reads that wait at the server.
+    pub async fn for_blocking_reads(&self) -> Redis {
+        Redis::open(self.url.clone()).await
     }
 
     /// Where it is.

@@ -6,7 +6,7 @@
 //! [`GROUPS`] slots. Names of limiters have no braces, so that no key can leave its slot.
 //! Invariant: these names are shared by all processes and versions; changing them forgets all counts.
 
-use super::{Layout, Question};
+use crate::store::{Layout, Question};
 
 /// Groups of keys that share their indexes.
 pub(crate) const GROUPS: u32 = 256;
@@ -27,7 +27,7 @@ pub(crate) fn prefix(limiter: &str, group: u32) -> String {
 pub(crate) fn keys(question: &Question<'_>, sharded: bool) -> Vec<Vec<u8>> {
     let mut keys = match question.layout {
         Layout::Native => native(question),
-        Layout::Pause { scope } => vec![history(scope, question.key), blocks(scope).into_bytes()],
+        Layout::Pause => vec![history(question.limiter, question.key), blocks(question.limiter).into_bytes()],
     };
     keys.truncate(if sharded { 1 } else { keys.len() });
     keys
@@ -64,10 +64,10 @@ pub(crate) fn blocked(limiter: &str, group: u32) -> String {
 }
 
 /// The flag of a disabled limiter. It has no expiry.
-pub(crate) fn disabled(limiter: &str, layout: Layout<'_>) -> String {
+pub(crate) fn disabled(limiter: &str, layout: Layout) -> String {
     match layout {
         Layout::Native => format!("tg:disabled:{limiter}"),
-        Layout::Pause { scope } => format!("internal:|{scope}|:disabled"),
+        Layout::Pause => format!("internal:|{limiter}|:disabled"),
     }
 }
 
@@ -83,9 +83,9 @@ mod tests {
         let all = ["tg:{api/ab}:s:user-1", "tg:{api/ab}:t", "tg:{api/ab}:b"].map(|name| name.as_bytes().to_vec());
         assert_eq!(keys(&question, false), all);
         assert_eq!(keys(&question, true), all[..1]);
-        let question = Question { layout: Layout::Pause { scope: "notify" }, ..question };
+        let question = Question { limiter: "notify", layout: Layout::Pause, ..question };
         assert_eq!(keys(&question, false), ["i:notify:|user-1|", "b:|notify|"].map(|name| name.as_bytes().to_vec()));
-        assert_eq!(disabled("api", Layout::Pause { scope: "notify" }), "internal:|notify|:disabled");
+        assert_eq!(disabled("notify", Layout::Pause), "internal:|notify|:disabled");
         assert_eq!((group(b""), group(b"user-1"), group(b"192.0.2.1")), (0xc5, 0xab, 0x8c));
     }
 

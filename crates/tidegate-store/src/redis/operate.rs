@@ -5,7 +5,8 @@ use super::ask::{int, list, micros, now_argument, subject_len};
 use super::names::{self, GROUPS};
 use super::resp::Reply;
 use super::script::{Purpose, later_names, script};
-use super::{Kind, Layout, Question, Redis, StoreError};
+use super::{Kind, Redis, StoreError};
+use crate::store::{Layout, Question, When};
 use crate::table::{Listing, Which};
 use std::time::Duration;
 use tidegate_core::Micros;
@@ -16,13 +17,10 @@ use tokio::time::Instant;
 const GROUPS_AT_ONCE: u32 = 32;
 /// Keys that one step of a scan looks at.
 const SCAN_COUNT: &[u8] = b"1000";
+/// How long the server may take to tell how it is configured.
+const CONFIG_WITHIN: Duration = Duration::from_secs(2);
 /// Microseconds in a second.
 const SECOND: u64 = 1_000_000;
-
-/// Until when people and applications wait for what is no decision.
-pub(super) fn patience() -> Instant {
-    Instant::now() + Duration::from_secs(2)
-}
 
 impl Redis {
     /// Counts for a key of buckets at a time of the caller's, `None`: now; whatever its limits say. Returns the
@@ -32,20 +30,20 @@ impl Redis {
     /// When the server does not answer.
     pub async fn increment(
         &self,
-        now: Option<Micros>,
         question: &Question<'_>,
         count: u32,
         at: Option<Micros>,
+        when: When,
     ) -> Result<(Micros, bool), StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Increment, &[*question])?;
-        let reply = self.run(patience(), script, &keys, 4 + subject_len(question), |args| {
-            now_argument(args, now);
+        let reply = self.run(when.by, script, &keys, 4 + subject_len(question), |args| {
+            now_argument(args, when.now);
             args.number(width);
             now_argument(args, at);
             args.number(count.into());
             self.subject(args, question);
         });
-        let reply = self.noted(question, reply.await?).await?;
+        let reply = self.noted(question, reply.await?, when.by).await?;
         let counted = |reply: &[Reply]| Some((micros(reply.first()?)?, int(reply.get(1)?)? == 1));
         list(&reply).and_then(counted).ok_or_else(|| self.garbled("not an answer"))
     }
@@ -56,40 +54,40 @@ impl Redis {
     /// When the server does not answer.
     pub async fn analyze(
         &self,
-        now: Option<Micros>,
         question: &Question<'_>,
         if_blocked: IfBlocked,
+        when: When,
     ) -> Result<(Micros, Analysis), StoreError> {
         if self.is_sharded() {
-            return self.analyze_sharded(now, question, if_blocked).await;
+            return self.analyze_sharded(question, if_blocked, when).await;
         }
-        self.analyze_there(now, question, if_blocked).await
+        self.analyze_key(question, if_blocked, when).await
     }
 
-    pub(super) async fn analyze_there(
+    pub(super) async fn analyze_key(
         &self,
-        now: Option<Micros>,
         question: &Question<'_>,
         if_blocked: IfBlocked,
+        when: When,
     ) -> Result<(Micros, Analysis), StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Analyze, &[*question])?;
-        let reply = self.run(patience(), script, &keys, 3 + subject_len(question), |args| {
-            now_argument(args, now);
+        let reply = self.run(when.by, script, &keys, 3 + subject_len(question), |args| {
+            now_argument(args, when.now);
             args.number(width);
             args.part(if if_blocked == IfBlocked::Tell { b"tell" } else { b"anew" });
             self.subject(args, question);
         });
-        let reply = self.noted(question, reply.await?).await?;
+        let reply = self.noted(question, reply.await?, when.by).await?;
         list(&reply).and_then(analysis).ok_or_else(|| self.garbled("not an answer"))
     }
 
     /// Enters a name that the script left for us to enter; what remains of the reply.
-    async fn noted(&self, question: &Question<'_>, reply: Reply) -> Result<Reply, StoreError> {
+    async fn noted(&self, question: &Question<'_>, reply: Reply, by: Instant) -> Result<Reply, StoreError> {
         let garbled = || self.garbled("not an answer");
         let Reply::List(mut parts) = reply else { return Err(garbled()) };
         let listed = parts.pop().as_ref().and_then(micros).ok_or_else(garbled)?;
         let at = parts.first().and_then(micros).ok_or_else(garbled)?;
-        self.note_name(patience(), question, at, listed).await;
+        self.note_name(by, question, at, listed).await;
         Ok(Reply::List(parts))
     }
 
@@ -97,37 +95,32 @@ impl Redis {
     ///
     /// # Errors
     /// When the server does not answer.
-    pub async fn block(
-        &self,
-        now: Option<Micros>,
-        question: &Question<'_>,
-        span: Micros,
-    ) -> Result<Micros, StoreError> {
+    pub async fn block(&self, question: &Question<'_>, span: Micros, when: When) -> Result<Option<Micros>, StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Block, &[*question])?;
-        let reply = self.run(patience(), script, &keys, 3 + subject_len(question), |args| {
-            now_argument(args, now);
+        let reply = self.run(when.by, script, &keys, 3 + subject_len(question), |args| {
+            now_argument(args, when.now);
             args.number(width);
             args.number(span.get());
             self.subject(args, question);
         });
-        let reply = self.noted(question, reply.await?).await?;
+        let reply = self.noted(question, reply.await?, when.by).await?;
         let times = |reply: &[Reply]| Some((micros(reply.first()?)?, micros(reply.get(1)?)?));
         let (at, until) = list(&reply).and_then(times).ok_or_else(|| self.garbled("not a time"))?;
         if self.is_sharded() {
-            self.note_block(patience(), question, at, until).await?;
+            self.note_block(when.by, question, at, until).await?;
         }
-        Ok(until)
+        Ok(Some(until))
     }
 
     /// Forgets a key's history and block; was it blocked?
     ///
     /// # Errors
     /// When the server does not answer.
-    pub async fn unblock(&self, now: Option<Micros>, question: &Question<'_>) -> Result<bool, StoreError> {
+    pub async fn unblock(&self, question: &Question<'_>, when: When) -> Result<bool, StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Unblock, &[*question])?;
-        let noted = if self.is_sharded() { self.forget_block(question).await? } else { None };
-        let reply = self.run(patience(), script, &keys, 2 + subject_len(question), |args| {
-            now_argument(args, now);
+        let noted = if self.is_sharded() { self.forget_block(question, when.by).await? } else { None };
+        let reply = self.run(when.by, script, &keys, 2 + subject_len(question), |args| {
+            now_argument(args, when.now);
             args.number(width);
             self.subject(args, question);
         });
@@ -141,12 +134,15 @@ impl Redis {
     ///
     /// # Errors
     /// When the server does not answer; some may be unblocked then.
-    pub async fn unblock_all(&self, now: Option<Micros>, question: &Question<'_>) -> Result<u64, StoreError> {
+    pub async fn unblock_all(&self, question: &Question<'_>, when: When) -> Result<u64, StoreError> {
         let (mut unblocked, mut after) = (0, None);
+        // Each step has this long: how many there are is not known.
+        let within = when.by.saturating_duration_since(Instant::now());
+        let step = || When { by: Instant::now() + within, ..when };
         loop {
-            let page = self.list(now, question, Which::Blocked, after, usize::MAX).await?;
+            let page = self.list(question, Which::Blocked, after, usize::MAX, step()).await?;
             for key in &page.keys {
-                unblocked += u64::from(self.unblock(now, &Question { key, ..*question }).await?);
+                unblocked += u64::from(self.unblock(&Question { key, ..*question }, step()).await?);
             }
             match page.next {
                 Some(next) => after = Some(next),
@@ -161,42 +157,43 @@ impl Redis {
     /// When the server does not answer, or its keys are spread over shards that cannot be asked.
     pub async fn list(
         &self,
-        now: Option<Micros>,
         question: &Question<'_>,
         which: Which,
         after: Option<u64>,
         most: usize,
+        when: When,
     ) -> Result<Listing, StoreError> {
+        let unsupported = |what: &str| Err(StoreError::Unsupported(what.to_owned()));
         match (which, question.layout) {
             (Which::Tracked, _) if self.url().kind == Kind::Twemproxy => {
-                Err(StoreError::Unsupported("tracked keys of a sharded Redis (twemproxy) cannot be listed"))
+                unsupported("tracked keys of a sharded Redis (twemproxy) cannot be listed")
             }
-            (Which::Tracked, Layout::Pause { .. }) if self.is_sharded() => {
-                Err(StoreError::Unsupported("tracked keys in Pause's layout cannot be listed on a cluster"))
+            (Which::Tracked, Layout::Pause) if self.is_sharded() => {
+                unsupported("tracked keys in Pause's layout cannot be listed on a cluster")
             }
-            (Which::Tracked, Layout::Pause { scope }) => self.scan(scope, after, most).await,
-            (Which::Blocked, Layout::Pause { scope }) => self.later(now, &names::blocks(scope), SECOND).await,
+            (Which::Tracked, Layout::Pause) => self.scan(question.limiter, after, most, when).await,
+            (Which::Blocked, Layout::Pause) => self.later(&names::blocks(question.limiter), SECOND, when).await,
             (Which::Blocked, Layout::Native) if self.url().kind == Kind::Twemproxy => {
-                self.later(now, &names::blocked(question.limiter, 0), 1).await
+                self.later(&names::blocked(question.limiter, 0), 1, when).await
             }
-            (_, Layout::Native) => self.list_groups(now, question, which, after, most).await,
+            (_, Layout::Native) => self.list_groups(question, which, after, most, when).await,
         }
     }
 
     async fn list_groups(
         &self,
-        now: Option<Micros>,
         question: &Question<'_>,
         which: Which,
         after: Option<u64>,
         most: usize,
+        when: When,
     ) -> Result<Listing, StoreError> {
         let mut group = after.map_or(0, |after| u32::try_from(after).unwrap_or(GROUPS));
         let mut keys = Vec::new();
         while group < GROUPS && keys.len() < most {
             let groups = group..GROUPS.min(group + GROUPS_AT_ONCE);
             group = groups.end;
-            let asked = groups.map(|group| self.list_group(now, question, which, group));
+            let asked = groups.map(|group| self.list_group(question, which, group, when));
             for found in futures_util::future::try_join_all(asked).await? {
                 keys.extend(found);
             }
@@ -207,22 +204,22 @@ impl Redis {
 
     async fn list_group(
         &self,
-        now: Option<Micros>,
         question: &Question<'_>,
         which: Which,
         group: u32,
+        when: When,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
         let (index, letter) = match which {
             Which::Tracked => (names::tracked(question.limiter, group), b"t"),
             Which::Blocked => (names::blocked(question.limiter, group), b"b"),
         };
         if self.is_sharded() {
-            return self.list_apart(now, question, which, &index).await;
+            return self.list_split(question, which, &index, when).await;
         }
         let keys = [index.into_bytes()];
         let script = script(Purpose::List, [question.rules.algorithm()]);
-        let reply = self.run(patience(), script, &keys, 4 + subject_len(question), |args| {
-            now_argument(args, now);
+        let reply = self.run(when.by, script, &keys, 4 + subject_len(question), |args| {
+            now_argument(args, when.now);
             args.number(1);
             args.part(letter);
             args.part(names::prefix(question.limiter, group).as_bytes());
@@ -232,10 +229,10 @@ impl Redis {
     }
 
     /// Names of a sorted set whose score is later than now.
-    pub(super) async fn later(&self, now: Option<Micros>, index: &str, unit: u64) -> Result<Listing, StoreError> {
+    pub(super) async fn later(&self, index: &str, unit: u64, when: When) -> Result<Listing, StoreError> {
         let keys = [index.as_bytes().to_vec()];
-        let reply = self.run(patience(), later_names(), &keys, 2, |args| {
-            now_argument(args, now);
+        let reply = self.run(when.by, later_names(), &keys, 2, |args| {
+            now_argument(args, when.now);
             args.number(unit);
         });
         let mut keys = self.names_after_time(reply.await?)?;
@@ -244,14 +241,14 @@ impl Redis {
     }
 
     /// Identifiers that Pause has counts of; steps of a scan until there are `most`.
-    async fn scan(&self, scope: &str, after: Option<u64>, most: usize) -> Result<Listing, StoreError> {
+    async fn scan(&self, scope: &str, after: Option<u64>, most: usize, when: When) -> Result<Listing, StoreError> {
         let start = [b"i:", scope.as_bytes(), b":|"].concat();
         let pattern = [glob_escaped(&start).as_slice(), b"*|"].concat();
         let (mut cursor, mut keys) = (after.unwrap_or(0), Vec::new());
         loop {
             let words: [&[u8]; 6] =
                 [b"SCAN", &cursor.to_string().into_bytes(), b"MATCH", &pattern, b"COUNT", SCAN_COUNT];
-            let reply = self.call(b"", &words, patience()).await?;
+            let reply = self.call(b"", &words, when.by).await?;
             let (next, found) = scanned(reply).ok_or_else(|| self.garbled("not a page of keys"))?;
             let identifiers =
                 found.into_iter().filter_map(|key| Some(key.strip_prefix(&start[..])?.strip_suffix(b"|")?.to_vec()));
@@ -278,12 +275,18 @@ impl Redis {
     ///
     /// # Errors
     /// When the server does not answer.
-    pub async fn set_disabled(&self, limiter: &str, layout: Layout<'_>, disabled: bool) -> Result<(), StoreError> {
+    pub async fn set_disabled(
+        &self,
+        limiter: &str,
+        layout: Layout,
+        disabled: bool,
+        when: When,
+    ) -> Result<(), StoreError> {
         let flag = names::disabled(limiter, layout);
         let flag = flag.as_bytes();
         match disabled {
-            true => self.call(flag, &[b"SET", flag, b"1"], patience()).await?,
-            false => self.call(flag, &[b"DEL", flag], patience()).await?,
+            true => self.call(flag, &[b"SET", flag, b"1"], when.by).await?,
+            false => self.call(flag, &[b"DEL", flag], when.by).await?,
         };
         Ok(())
     }
@@ -293,7 +296,8 @@ impl Redis {
         if self.url().kind == Kind::Twemproxy {
             return None;
         }
-        let told = self.call_all(&[b"CONFIG", b"GET", b"maxmemory-policy"], patience()).await.ok()?;
+        let by = Instant::now() + CONFIG_WITHIN;
+        let told = self.call_all(&[b"CONFIG", b"GET", b"maxmemory-policy"], by).await.ok()?;
         told.iter().find_map(|told| match list(told)? {
             [_, Reply::Text(policy)] if policy != b"noeviction" => Some(String::from_utf8_lossy(policy).into_owned()),
             _ => None,
@@ -304,10 +308,10 @@ impl Redis {
     ///
     /// # Errors
     /// When the server does not answer.
-    pub async fn disabled(&self, limiters: &[(&str, Layout<'_>)]) -> Result<Vec<bool>, StoreError> {
-        let is_set = async |(limiter, layout): &(&str, Layout<'_>)| {
+    pub async fn disabled(&self, limiters: &[(&str, Layout)], when: When) -> Result<Vec<bool>, StoreError> {
+        let is_set = async |(limiter, layout): &(&str, Layout)| {
             let flag = names::disabled(limiter, *layout);
-            let reply = self.call(flag.as_bytes(), &[b"GET", flag.as_bytes()], patience()).await?;
+            let reply = self.call(flag.as_bytes(), &[b"GET", flag.as_bytes()], when.by).await?;
             Ok(reply != Reply::Nil)
         };
         futures_util::future::try_join_all(limiters.iter().map(is_set)).await

@@ -19,7 +19,7 @@ impl Redis {
     ///
     /// # Errors
     /// When the server cannot be reached, does not answer, or refuses. It may have been written all the same.
-    pub async fn swap(
+    pub async fn swap_key(
         &self,
         key: &[u8],
         expected: &str,

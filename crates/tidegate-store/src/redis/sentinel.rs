@@ -6,7 +6,8 @@
 
 use super::dial::{CONNECT_TIME_MAX, Login, address_of, dial, talk};
 use super::resp::{Replies, Reply, command};
-use crate::remote::{StoreError, Stream, unreachable};
+use crate::remote::reach::Stream;
+use crate::remote::{StoreError, unreachable};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -5,12 +5,12 @@
 //! asked for together with the decision. Nothing that twemproxy refuses is sent. In a cluster the lists are in
 //! their key's slot, yet they are keys of their own, and while a slot moves, key by key, they may be elsewhere.
 
-use super::ask::{Answers, Asked, now_argument};
+use super::ask::now_argument;
 use super::names;
-use super::operate::patience;
 use super::resp::Reply;
 use super::script::note_block;
-use super::{Kind, Layout, Question, Redis, StoreError};
+use super::{Kind, Redis, StoreError};
+use crate::store::{Answers, Asked, Layout, Question, When};
 use crate::table::{PartAnswer, Which};
 use futures_util::future::try_join;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent, Reason};
@@ -50,12 +50,12 @@ impl Redis {
 
     pub(super) async fn analyze_sharded(
         &self,
-        now: Option<Micros>,
         question: &Question<'_>,
         if_blocked: IfBlocked,
+        when: When,
     ) -> Result<(Micros, Analysis), StoreError> {
         let (noted, (at, analysis)) =
-            try_join(self.noted_block(patience(), question), self.analyze_there(now, question, if_blocked)).await?;
+            try_join(self.noted_block(when.by, question), self.analyze_key(question, if_blocked, when)).await?;
         let noted = noted.filter(|until| *until > at);
         let told = match (noted, analysis) {
             (Some(until), Analysis::Limited { limit_index, sum, .. }) if if_blocked == IfBlocked::Recompute => {
@@ -63,7 +63,7 @@ impl Redis {
             }
             (Some(until), _) => Analysis::Blocked { until },
             (None, Analysis::Limited { blocked_until, .. }) => {
-                self.note_block(patience(), question, at, blocked_until).await?;
+                self.note_block(when.by, question, at, blocked_until).await?;
                 analysis
             }
             (None, _) => analysis,
@@ -73,8 +73,10 @@ impl Redis {
 
     /// Until when the list of Pause's layout says that a key is blocked; the native layout has that in the key.
     async fn noted_block(&self, by: Instant, question: &Question<'_>) -> Result<Option<Micros>, StoreError> {
-        let Layout::Pause { scope } = question.layout else { return Ok(None) };
-        let list = names::blocks(scope);
+        if question.layout == Layout::Native {
+            return Ok(None);
+        }
+        let list = names::blocks(question.limiter);
         let reply = self.call(list.as_bytes(), &[b"ZSCORE", list.as_bytes(), question.key], by).await?;
         self.until(&reply)
     }
@@ -100,8 +102,8 @@ impl Redis {
                 let index = names::blocked(question.limiter, self.group_of(question));
                 self.enter(by, index, question.key, at, until).await?;
             }
-            Layout::Pause { scope } => {
-                let list = names::blocks(scope);
+            Layout::Pause => {
+                let list = names::blocks(question.limiter);
                 let (list, now) = (list.as_bytes(), whole_seconds(at));
                 let until = whole_seconds(until);
                 let (purge, add): ([&[u8]; 4], [&[u8]; 4]) = (
@@ -147,21 +149,21 @@ impl Redis {
     }
 
     /// Names of an index whose keys are tracked or blocked now; each is asked for by itself.
-    pub(super) async fn list_apart(
+    pub(super) async fn list_split(
         &self,
-        now: Option<Micros>,
         question: &Question<'_>,
         which: Which,
         index: &str,
+        when: When,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        let asked = Asked { now, cost: 0, intent: Intent::Peek, explain: true, by: patience() };
+        let asked = Asked { now: when.now, cost: 0, intent: Intent::Peek, explain: true, by: when.by };
         let is_listed = async |key: &Vec<u8>| {
             let (at, answers) = self.decide_at_length(&[Question { key, ..*question }], &asked).await?;
             let lives = |answer: &PartAnswer| answer.decisions.iter().any(|decision| !decision.reset_after.is_zero());
             let is_blocked = answers.iter().any(|answer| answer.blocked_until > at);
             Ok(is_blocked || which == Which::Tracked && answers.iter().any(lives))
         };
-        let mut names = self.later(now, index, 1).await?.keys;
+        let mut names = self.later(index, 1, when).await?.keys;
         let listed = futures_util::future::try_join_all(names.iter().map(is_listed)).await?;
         let mut listed = listed.into_iter();
         names.retain(|_| listed.next().unwrap_or(false));
@@ -169,26 +171,32 @@ impl Redis {
     }
 
     /// Takes a key off the list of blocked names; until when it stood there, where that is what counts.
-    pub(super) async fn forget_block(&self, question: &Question<'_>) -> Result<Option<Micros>, StoreError> {
-        let score = self.noted_block(patience(), question).await?;
+    pub(super) async fn forget_block(
+        &self,
+        question: &Question<'_>,
+        by: Instant,
+    ) -> Result<Option<Micros>, StoreError> {
+        let score = self.noted_block(by, question).await?;
         let lists = match question.layout {
             Layout::Native if self.url().kind == Kind::Twemproxy => vec![names::blocked(question.limiter, 0)],
             Layout::Native => {
                 let group = names::group(question.key);
                 vec![names::blocked(question.limiter, group), names::tracked(question.limiter, group)]
             }
-            Layout::Pause { scope } => vec![names::blocks(scope)],
+            Layout::Pause => vec![names::blocks(question.limiter)],
         };
         for list in lists {
-            self.call(list.as_bytes(), &[b"ZREM", list.as_bytes(), question.key], patience()).await?;
+            self.call(list.as_bytes(), &[b"ZREM", list.as_bytes(), question.key], by).await?;
         }
         Ok(score)
     }
 
     /// Takes back what was counted for a hit that a block turns out to deny.
     async fn refund(&self, by: Instant, question: &Question<'_>, at: Micros, cost: u32) -> Result<(), StoreError> {
-        let Layout::Pause { scope } = question.layout else { return Ok(()) };
-        let (key, less) = (names::history(scope, question.key), format!("-{cost}"));
+        if question.layout == Layout::Native {
+            return Ok(());
+        }
+        let (key, less) = (names::history(question.limiter, question.key), format!("-{cost}"));
         let block = whole_seconds(question.rules.grid().block(at));
         self.call(&key, &[b"ZINCRBY", &key, less.as_bytes(), block.as_bytes()], by).await?;
         Ok(())

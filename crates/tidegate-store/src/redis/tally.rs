@@ -57,7 +57,13 @@ impl Redis {
     ///
     /// # Errors
     /// When the server cannot be reached, does not answer, or refuses.
-    pub async fn keep_slots(&self, key: Vec<u8>, me: ReplicaId, held: u32, within: Duration) -> Result<(), StoreError> {
+    pub async fn keep_slots_of(
+        &self,
+        key: Vec<u8>,
+        me: ReplicaId,
+        held: u32,
+        within: Duration,
+    ) -> Result<(), StoreError> {
         static MADE: OnceLock<Lua> = OnceLock::new();
         let lua = MADE.get_or_init(|| Lua::new(include_str!("lua/tally_keep.lua")));
         let arguments = [me.to_string(), held.to_string(), SLOTS_LEASE.get().to_string()];

@@ -3,7 +3,9 @@
 //! Invariant: no password is ever part of what [`Url`] prints, nor of an error.
 
 use crate::remote::{ADDRESSES_MAX, Tls, TlsFiles, UrlError, address};
+use crate::store::Capabilities;
 use std::fmt;
+use tidegate_core::Algorithm;
 use tidegate_wire::percent;
 
 /// Where a Redis is, and who we are there.
@@ -49,6 +51,27 @@ impl Url {
     #[must_use]
     pub fn local() -> Url {
         Url::new(Kind::Standalone, vec!["127.0.0.1:6379".to_owned()])
+    }
+
+    /// Is this text meant for a Redis? It may still be refused.
+    pub(crate) fn is_of(text: &str) -> bool {
+        text.starts_with("redis") || text.starts_with("twemproxy")
+    }
+
+    /// What a Redis of this kind can do.
+    #[must_use]
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        let behind_twemproxy = self.kind == Kind::Twemproxy;
+        Capabilities {
+            name: if behind_twemproxy { "Redis behind twemproxy" } else { "Redis" },
+            algorithms: &Algorithm::ALL,
+            lists: !behind_twemproxy,
+            blocks: true,
+            pause_layout: true,
+            // Blocking reads and one clock are needed for them.
+            streams: !behind_twemproxy,
+            shared: true,
+        }
     }
 
     fn new(kind: Kind, addresses: Vec<String>) -> Url {
@@ -101,7 +124,7 @@ impl std::str::FromStr for Url {
 }
 
 fn fail(what: &str) -> UrlError {
-    UrlError(format!("{what}; {EXAMPLE}"))
+    UrlError::new(format!("{what}; {EXAMPLE}"))
 }
 
 fn addresses(kind: Kind, hosts: &str) -> Result<Vec<String>, UrlError> {
@@ -166,7 +189,7 @@ fn credentials(who: Option<&str>) -> Result<(Option<String>, Option<String>), Ur
 fn decoded(text: &str) -> Result<String, UrlError> {
     let decoded = percent::decode(text).and_then(|bytes| String::from_utf8(bytes.into_owned()).ok());
     decoded.ok_or_else(|| {
-        UrlError("user or password is not percent-encoded UTF-8; write % as %25, @ as %40, / as %2F".to_owned())
+        UrlError::new("user or password is not percent-encoded UTF-8; write % as %25, @ as %40, / as %2F".to_owned())
     })
 }
 

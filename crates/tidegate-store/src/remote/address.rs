@@ -1,18 +1,4 @@
-//! `host:port` in words, and why an address was refused.
-
-use std::fmt;
-
-/// Why an address was refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UrlError(pub(crate) String);
-
-impl std::error::Error for UrlError {}
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+//! `host:port` in words.
 
 /// Most addresses: any of them leads to all the others.
 pub(crate) const ADDRESSES_MAX: usize = 64;

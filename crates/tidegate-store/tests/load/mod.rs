@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::{Algorithm, Rules};
-use tidegate_store::redis::{Asked, Layout, Question, Redis, StoreError, Url};
+use tidegate_store::redis::{Redis, Url};
+use tidegate_store::{Asked, Layout, Question, StoreError};
 
 /// How soon hits are answered again after a switch.
 pub const BACK_TIME_MAX: Duration = Duration::from_secs(2);

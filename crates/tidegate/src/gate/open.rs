@@ -1,13 +1,18 @@
 //! How a gate comes to be: settings, what was saved before, and saving.
 
-use super::{Gate, TEND_SHARE, Usage};
-use crate::{Clock, Policy};
+use super::limiter::Live;
+use super::shares::Shares;
+use super::{Gate, Inner, TEND_SHARE, Usage};
+use crate::{Clock, OnFailure, Policy};
+use arc_swap::ArcSwap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tidegate_core::Micros;
-use tidegate_store::{Directory, Memory, SnapshotError};
+use tidegate_store::{Directory, Memory, SnapshotError, Store, StoreUrl};
+use tokio::runtime::Handle;
 
 /// What a gate needs besides its policy.
 #[derive(Clone, Debug)]
@@ -21,6 +26,42 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings { max_memory: 256 << 20, path: None }
+    }
+}
+
+/// What a gate does while a store on other machines does not answer.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct StoreSettings {
+    /// What a decision is when the store does not answer in time, where a limiter does not say.
+    pub on_failure: OnFailure,
+    /// This process's part of each limit while the store is away, for [`OnFailure::Local`]; from 0 to 1.
+    pub local_share: f64,
+    /// How long a decision may take.
+    pub deadline: Duration,
+    /// Bytes that this process's own limiters may hold meanwhile.
+    pub max_memory: usize,
+}
+
+impl Default for StoreSettings {
+    fn default() -> StoreSettings {
+        let (on_failure, max_memory) = (OnFailure::Local, Settings::default().max_memory);
+        StoreSettings { on_failure, local_share: 1.0, deadline: Duration::from_millis(50), max_memory }
+    }
+}
+
+/// What the engine needs of these settings.
+#[derive(Debug)]
+pub(super) struct FailureSettings {
+    pub(super) on_failure: OnFailure,
+    pub(super) local_share: f64,
+    /// How long the store may take: less than a decision may, as the answer takes time, too.
+    pub(super) store_within: Duration,
+}
+
+impl From<StoreSettings> for FailureSettings {
+    fn from(settings: StoreSettings) -> FailureSettings {
+        let StoreSettings { on_failure, local_share, deadline, .. } = settings;
+        FailureSettings { on_failure, local_share, store_within: deadline * 4 / 5 }
     }
 }
 
@@ -78,14 +119,22 @@ pub struct Saves {
     pub last_at: Micros,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct SaveCounters {
+/// Where state is kept over restarts.
+#[derive(Debug)]
+pub(super) struct Snapshots {
+    /// Locked while a snapshot is written, which is I/O under a lock: it keeps two who save apart. No decision takes it.
+    directory: Mutex<Directory>,
     done: AtomicU64,
     failed: AtomicU64,
     last_at_us: AtomicU64,
 }
 
-impl SaveCounters {
+impl Snapshots {
+    fn new(directory: Directory) -> Snapshots {
+        let (done, failed, last_at_us) = Default::default();
+        Snapshots { directory: Mutex::new(directory), done, failed, last_at_us }
+    }
+
     fn note(&self, done: bool, at: Micros) {
         if done {
             self.done.fetch_add(1, Relaxed);
@@ -97,12 +146,16 @@ impl SaveCounters {
 }
 
 impl Gate {
-    /// How saving went.
+    /// A gate on an empty embedded store with the default budget and the process's clock.
     #[must_use]
-    pub fn saves(&self) -> Saves {
-        let SaveCounters { done, failed, last_at_us } = &self.0.saves;
-        let last_at = Micros::saturating(last_at_us.load(Relaxed));
-        Saves { done: done.load(Relaxed), failed: failed.load(Relaxed), last_at }
+    pub fn embedded(policy: Policy) -> Gate {
+        Gate::with_clock(policy, Clock::process())
+    }
+
+    /// The same, with a clock of your own: simulations and tests.
+    #[must_use]
+    pub fn with_clock(policy: Policy, clock: Clock) -> Gate {
+        Gate::on_memory(Memory::new(Settings::default().max_memory, None), &policy, clock, None)
     }
 
     /// A gate with settings of your own. With a path, it goes on from what was saved there.
@@ -115,14 +168,14 @@ impl Gate {
             Some(directory) => directory.load(settings.max_memory)?,
             None => None,
         };
-        let store = match saved {
-            Some((store, taken_at)) => {
+        let memory = match saved {
+            Some((memory, taken_at)) => {
                 clock.not_before(taken_at);
-                store
+                memory
             }
             None => Memory::new(settings.max_memory, None),
         };
-        let gate = Gate::on(store, &policy, clock, directory);
+        let gate = Gate::on_memory(memory, &policy, clock, directory);
         gate.forget_others(&policy);
         (0..TEND_SHARE).for_each(|_| gate.tend());
         match gate.usage() {
@@ -131,21 +184,79 @@ impl Gate {
         }
     }
 
+    /// [`Gate::on_store`] for the store at this address.
+    pub async fn connect(policy: &Policy, url: StoreUrl, settings: StoreSettings, clock: Clock) -> Gate {
+        let store = Store::open(url, &clock).await;
+        Gate::on_store(policy, store, settings, clock).await
+    }
+
+    /// A gate whose states are in a store that every process with the same store shares. On Redis the server's clock
+    /// decides, and a manual one takes its place, for tests; on etcd `clock` does. Needs a running tokio runtime.
+    ///
+    /// The gate is made whether the store can be reached or not; see [`Gate::store_health`].
+    pub async fn on_store(policy: &Policy, store: Store, settings: StoreSettings, clock: Clock) -> Gate {
+        let memory = Memory::new(settings.max_memory, None);
+        let gate = Gate::new(memory, Some(store), policy, settings, clock, None);
+        if !gate.0.store.is_embedded() {
+            gate.follow_flags().await;
+        }
+        gate
+    }
+
+    fn on_memory(memory: Memory, policy: &Policy, clock: Clock, directory: Option<Directory>) -> Gate {
+        Gate::new(memory, None, policy, StoreSettings::default(), clock, directory)
+    }
+
+    /// `store`: where states are, if not in `memory`.
+    fn new(
+        memory: Memory,
+        store: Option<Store>,
+        policy: &Policy,
+        settings: StoreSettings,
+        clock: Clock,
+        directory: Option<Directory>,
+    ) -> Gate {
+        let memory = Arc::new(memory);
+        let local = Store::embedded(Arc::clone(&memory), &clock);
+        let store = store.unwrap_or_else(|| local.clone());
+        let (failure, shares) = (FailureSettings::from(settings), Shares::default());
+        let live = Live::new((&store, &local), &memory, policy, failure.local_share, &shares);
+        let runtime = (!store.is_embedded()).then(Handle::current);
+        Gate(Arc::new(Inner {
+            live: ArcSwap::from_pointee(live),
+            store,
+            memory,
+            local,
+            clock,
+            shares,
+            snapshots: directory.map(Snapshots::new),
+            failure,
+            runtime,
+            tend_turn: Default::default(),
+            errors: Default::default(),
+            degraded: Default::default(),
+        }))
+    }
+
+    /// How saving went.
+    #[must_use]
+    pub fn saves(&self) -> Saves {
+        let Some(Snapshots { done, failed, last_at_us, .. }) = &self.0.snapshots else { return Saves::default() };
+        let last_at = Micros::saturating(last_at_us.load(Relaxed));
+        Saves { done: done.load(Relaxed), failed: failed.load(Relaxed), last_at }
+    }
+
     /// Writes all state to the path of the settings, if there is one. Blocking file I/O; decisions
     /// go on meanwhile.
     ///
     /// # Errors
     /// When the file cannot be written; what was saved before is then still there.
     pub fn save(&self) -> Result<(), SnapshotError> {
-        match &self.0.directory {
-            Some(directory) => {
-                let directory = directory.lock().unwrap_or_else(PoisonError::into_inner);
-                let at = self.now();
-                let outcome = directory.save(&self.0.store, at);
-                self.0.saves.note(outcome.is_ok(), at);
-                outcome
-            }
-            None => Ok(()),
-        }
+        let Some(snapshots) = &self.0.snapshots else { return Ok(()) };
+        let directory = snapshots.directory.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = self.now();
+        let outcome = directory.save(&self.0.memory, at);
+        snapshots.note(outcome.is_ok(), at);
+        outcome
     }
 }

@@ -1,70 +1,170 @@
-//! What people do with a gate: look at limiters and keys, switch, block and unblock.
+//! What people and applications do with a gate besides asking: look at limiters and keys, switch, block and unblock, count
+//! and analyze apart. The same calls for every store.
 //!
-//! These calls are for the embedded store; [`crate::Actions`] and [`crate::Action`] do the same on every store.
+//! They are async, as a store may be on another machine; on the embedded store they never wait, see [`Gate::at_once`].
 
-use super::{Gate, Limiter};
-use crate::{AskError, LimiterSpec};
+use super::limiter::Limiter;
+use super::{Cursor, Gate, LimiterInfo, Page, Usage};
+use crate::{Analyzed, AskError, Incremented, Status};
+use std::pin::pin;
 use std::sync::Arc;
-use std::{fmt, str::FromStr};
-use tidegate_core::{Micros, check_key};
-use tidegate_store::{Counts, KeyStats, Which};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tidegate_core::all_or_nothing::IfBlocked;
+use tidegate_core::{Algorithm, Micros, check_key};
+use tidegate_store::{KeyStats, StoreError, When, Which};
+use tokio::time::Instant;
 
-/// A limiter as it stands.
-#[derive(Clone, Debug)]
-pub struct LimiterInfo {
-    /// Its definition.
-    pub spec: Arc<LimiterSpec>,
-    /// False: disabled.
-    pub enabled: bool,
-    /// Keys held, idle ones included.
-    pub entries: usize,
-    /// Memory held.
-    pub bytes: usize,
-    /// How decisions went.
-    pub counts: Counts,
-}
-
-/// Memory and keys of all limiters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Usage {
-    /// Memory held.
-    pub bytes: usize,
-    /// Memory that may be held.
-    pub max_bytes: usize,
-    /// Keys held, idle ones included.
-    pub entries: usize,
-    /// Keys that the memory held now has room for.
-    pub capacity: usize,
-}
-
-/// Where a listing goes on: 16 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cursor(pub(super) u64);
-
-impl fmt::Display for Cursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-impl FromStr for Cursor {
-    type Err = std::num::ParseIntError;
-
-    fn from_str(text: &str) -> Result<Cursor, Self::Err> {
-        u64::from_str_radix(text, 16).map(Cursor)
-    }
-}
-
-/// A page of a listing.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Page {
-    /// Key names, sorted within the page.
-    pub keys: Vec<Vec<u8>>,
-    /// Where the next page starts; `None`: this was the last.
-    pub next: Option<Cursor>,
-}
+/// How long what people do may take at a store on another machine.
+const OPERATE_WITHIN: Duration = Duration::from_secs(2);
 
 impl Gate {
+    /// The outcome of a call on the embedded store, where none waits: for code that is not async.
+    ///
+    /// ```
+    /// # use tidegate::{Algorithm, Gate, LimiterSpec, Micros, Policy, Rules};
+    /// # let rules = Rules::new(Algorithm::SlidingLog, &["3 per minute".parse()?])?;
+    /// # let gate = Gate::embedded(Policy::new(vec![LimiterSpec::new("api", rules)])?);
+    /// gate.at_once(gate.block("api", b"user-1", Micros::from_secs(600)))?;
+    /// assert!(!gate.hit("api", "user-1")?.allowed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As the call, or [`AskError::Remote`] when the states are not in this process; it was not begun then.
+    pub fn at_once<T>(&self, call: impl Future<Output = Result<T, AskError>>) -> Result<T, AskError> {
+        self.is_local()?;
+        match pin!(call).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => Err(AskError::Remote),
+        }
+    }
+
+    /// Counts for a key at the time `at` (`None`: now), whatever its limits say. A time that is older than the history is
+    /// not counted, and a disabled limiter counts nothing. A time further ahead than the shortest period counts now.
+    /// While the store does not answer, `on_failure = "local"` counts here, and everything else is an error.
+    ///
+    /// # Errors
+    /// An unknown limiter, one that does not count in buckets, a bad key, or a store that does not answer.
+    pub async fn increment(
+        &self,
+        limiter: &str,
+        key: &[u8],
+        count: u32,
+        at: Option<Micros>,
+    ) -> Result<Incremented, AskError> {
+        let limiter = self.limiter_of(limiter, key)?;
+        limiter.check_buckets("increment")?;
+        if !limiter.is_enforced() {
+            let timestamp = at.unwrap_or_else(|| self.now());
+            return Ok(Incremented { timestamp, counted: false, degraded: None });
+        }
+        let spec = limiter.in_force();
+        let question = limiter.question(&spec, key);
+        let told =
+            self.within_deadline(&limiter, async |when| limiter.store.increment(&question, count, at, when).await);
+        match told.await {
+            Ok((now, counted)) => Ok(Incremented { timestamp: at.unwrap_or(now), counted, degraded: None }),
+            Err(error @ StoreError::Unsupported(_)) => Err(error.into()),
+            Err(error) => self.increment_degraded(&limiter, key, (count, at), error),
+        }
+    }
+
+    /// Has a key reached a limit? The first that it has, in definition order, blocks it. Nothing is counted; a disabled
+    /// limiter is always fine. While the store does not answer, `on_failure` decides.
+    ///
+    /// # Errors
+    /// An unknown limiter, one that does not count in buckets, or a bad key.
+    pub async fn analyze(&self, limiter: &str, key: &[u8], if_blocked: IfBlocked) -> Result<Analyzed, AskError> {
+        let limiter = self.limiter_of(limiter, key)?;
+        limiter.check_buckets("analyze")?;
+        if !limiter.is_enforced() {
+            return Ok(Analyzed { at: self.now(), status: Status::Ok, degraded: None });
+        }
+        let spec = limiter.in_force();
+        let question = limiter.question(&spec, key);
+        let found =
+            self.within_deadline(&limiter, async |when| limiter.store.analyze(&question, if_blocked, when).await);
+        match found.await {
+            Ok((at, analysis)) => Ok(Analyzed::of(&spec, key, at, analysis)),
+            Err(error @ StoreError::Unsupported(_)) => Err(error.into()),
+            Err(error) => self.analyze_degraded(&limiter, key, if_blocked, error),
+        }
+    }
+
+    /// Blocks a key for `span` from now, and says until when.
+    ///
+    /// # Errors
+    /// When there is no such limiter, the key is bad, a full table has no place for it, or the store does not answer.
+    pub async fn block(&self, limiter: &str, key: &[u8], span: Micros) -> Result<Micros, AskError> {
+        let limiter = self.limiter_of(limiter, key)?;
+        let spec = limiter.in_force();
+        let until = limiter.store.block(&limiter.question(&spec, key), span, self.when()).await?;
+        until.ok_or_else(|| AskError::Full { limiter: spec.name.clone() })
+    }
+
+    /// Forgets a key's history and block; was it blocked?
+    ///
+    /// # Errors
+    /// When there is no such limiter, the key is bad, or the store does not answer.
+    pub async fn unblock(&self, limiter: &str, key: &[u8]) -> Result<bool, AskError> {
+        let limiter = self.limiter_of(limiter, key)?;
+        let spec = limiter.in_force();
+        Ok(limiter.store.unblock(&limiter.question(&spec, key), self.when()).await?)
+    }
+
+    /// Forgets all blocked keys of a limiter; how many were there?
+    ///
+    /// # Errors
+    /// When there is no such limiter, or the store does not answer; some may be unblocked then.
+    pub async fn unblock_all(&self, limiter: &str) -> Result<u64, AskError> {
+        let limiter = self.limiter(limiter)?;
+        let spec = limiter.in_force();
+        Ok(limiter.store.unblock_all(&limiter.question(&spec, b""), self.when()).await?)
+    }
+
+    /// Names of a limiter's keys, about `most` at a time, sorted within the page.
+    ///
+    /// # Errors
+    /// When there is no such limiter, it keeps no names, or the store cannot list them or does not answer.
+    pub async fn keys(
+        &self,
+        limiter: &str,
+        which: Which,
+        after: Option<Cursor>,
+        most: usize,
+    ) -> Result<Page, AskError> {
+        let limiter = self.limiter(limiter)?;
+        if !limiter.spec.names {
+            return Err(AskError::NoNames(limiter.spec.name.clone()));
+        }
+        let (spec, after) = (limiter.in_force(), after.map(|cursor| cursor.0));
+        let question = limiter.question(&spec, b"");
+        let listing = limiter.store.list(&question, which, after, most.max(1), self.when()).await?;
+        Ok(Page { keys: listing.keys, next: listing.next.map(Cursor) })
+    }
+
+    /// Enables or disables a limiter, for every process that shares its store: in this one at once, in the others within a
+    /// second. A disabled limiter allows everything and counts nothing.
+    ///
+    /// # Errors
+    /// When there is no such limiter, or the store does not answer.
+    pub async fn set_enabled(&self, limiter: &str, enabled: bool) -> Result<(), AskError> {
+        let limiter = self.limiter(limiter)?;
+        // The flag is everybody's, also of a limiter of which each process holds a share.
+        self.0.store.set_disabled(limiter.spec.scope(), limiter.layout(), !enabled, self.when()).await?;
+        limiter.table.set_disabled(!enabled);
+        Ok(())
+    }
+
+    /// False while a limiter is disabled.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn is_enabled(&self, limiter: &str) -> Result<bool, AskError> {
+        Ok(!self.0.live.load().limiter(limiter)?.table.is_disabled())
+    }
+
     /// All limiters, in definition order.
     #[must_use]
     pub fn limiters(&self) -> Vec<LimiterInfo> {
@@ -79,96 +179,59 @@ impl Gate {
         Ok(self.0.live.load().limiter(name)?.info())
     }
 
-    /// What a key did since start; zeros for one that is not known, or when the limiter keeps no
-    /// statistics. Asking is not a use.
+    /// What a key did since start; zeros for one that is not known, or when the limiter keeps no statistics. Asking is not
+    /// a use.
     #[must_use]
     pub fn key_stats_on(&self, limiter: &Limiter, key: &[u8]) -> KeyStats {
         limiter.table.key_stats(key, self.now())
     }
 
-    /// Enables or disables a limiter. A disabled one allows everything and counts nothing.
-    ///
-    /// # Errors
-    /// When there is none of this name.
-    pub fn set_enabled(&self, limiter: &str, enabled: bool) -> Result<(), AskError> {
-        self.here()?;
-        self.0.live.load().limiter(limiter)?.table.set_disabled(!enabled);
-        Ok(())
-    }
-
-    /// False while a limiter is disabled.
-    ///
-    /// # Errors
-    /// When there is none of this name.
-    pub fn is_enabled(&self, limiter: &str) -> Result<bool, AskError> {
-        Ok(!self.0.live.load().limiter(limiter)?.table.is_disabled())
-    }
-
-    /// Names of a limiter's keys, about `most` at a time.
-    ///
-    /// # Errors
-    /// When there is no such limiter, or it keeps no names.
-    pub fn keys(&self, limiter: &str, which: Which, after: Option<Cursor>, most: usize) -> Result<Page, AskError> {
-        self.here_for(limiter)?;
-        let live = self.0.live.load();
-        let Limiter { spec, table, .. } = live.limiter(limiter)?;
-        if !spec.names {
-            return Err(AskError::NoNames(spec.name.clone()));
-        }
-        let listing = table.list(&spec.rules, which, after.map(|cursor| cursor.0), most.max(1), || self.now());
-        Ok(Page { keys: listing.keys, next: listing.next.map(Cursor) })
-    }
-
-    /// Blocks a key for `span` from now, and says until when.
-    ///
-    /// # Errors
-    /// When there is no such limiter, the key is bad, or a full table has no place for it.
-    pub fn block(&self, limiter: &str, key: &[u8], span: Micros) -> Result<Micros, AskError> {
-        self.here_for(limiter)?;
-        check_key(key)?;
-        let live = self.0.live.load();
-        let Limiter { spec, table, .. } = live.limiter(limiter)?;
-        let until = table.block(&spec.rules, key, span, || self.now());
-        until.ok_or_else(|| AskError::Full { limiter: spec.name.clone() })
-    }
-
-    /// Forgets a key's history and block; was it blocked?
-    ///
-    /// # Errors
-    /// When there is no such limiter, or the key is bad.
-    pub fn unblock(&self, limiter: &str, key: &[u8]) -> Result<bool, AskError> {
-        self.here_for(limiter)?;
-        check_key(key)?;
-        let live = self.0.live.load();
-        let Limiter { spec, table, .. } = live.limiter(limiter)?;
-        Ok(table.unblock(&spec.rules, key, || self.now()))
-    }
-
-    /// Forgets all blocked keys of a limiter; how many were there?
-    ///
-    /// # Errors
-    /// When there is no such limiter.
-    pub fn unblock_all(&self, limiter: &str) -> Result<u64, AskError> {
-        self.here_for(limiter)?;
-        let live = self.0.live.load();
-        let Limiter { spec, table, .. } = live.limiter(limiter)?;
-        Ok(table.unblock_all(&spec.rules, || self.now()))
-    }
-
-    /// Memory and keys of all limiters.
+    /// Memory and keys of all limiters in this process.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let store = &self.0.store;
+        let memory = &self.0.memory;
         Usage {
-            bytes: store.bytes(),
-            max_bytes: store.max_bytes(),
-            entries: store.entries(),
-            capacity: store.capacity(),
+            bytes: memory.bytes(),
+            max_bytes: memory.max_bytes(),
+            entries: memory.entries(),
+            capacity: memory.capacity(),
         }
+    }
+
+    /// Puts a question to the store within the deadline of decisions, unless it is known not to answer.
+    async fn within_deadline<T>(
+        &self,
+        limiter: &Limiter,
+        ask: impl AsyncFnOnce(When) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if !limiter.store.answers() {
+            let silent = || StoreError::silent(limiter.store.address());
+            return Err(limiter.store.down().unwrap_or_else(silent));
+        }
+        let outcome = ask(When { now: self.0.clock.manual_now(), by: self.deadline() }).await;
+        self.0.errors.note(&outcome);
+        outcome
+    }
+
+    /// Now, with the time that people have.
+    pub(super) fn when(&self) -> When {
+        When { now: self.0.clock.manual_now(), by: Instant::now() + OPERATE_WITHIN }
+    }
+
+    fn limiter_of(&self, limiter: &str, key: &[u8]) -> Result<Limiter, AskError> {
+        check_key(key)?;
+        self.limiter(limiter)
     }
 }
 
 impl Limiter {
+    fn check_buckets(&self, doing: &'static str) -> Result<(), AskError> {
+        match self.spec.rules.algorithm() {
+            Algorithm::Buckets => Ok(()),
+            algorithm => Err(AskError::NeedsBuckets { limiter: self.spec.name.clone(), algorithm, doing }),
+        }
+    }
+
     fn info(&self) -> LimiterInfo {
         LimiterInfo {
             spec: Arc::clone(&self.spec),

@@ -50,7 +50,7 @@ impl Question {
         }
     }
 
-    /// The same, where the store may be elsewhere.
+    /// The same, where the store may be on other machines.
     pub(super) async fn ask(&self, gate: &Gate) -> Result<Answer, AskError> {
         match &self.target {
             Target::Limiter { name, key } => gate.ask(&Request::hit(name, key).cost(self.cost)).await,

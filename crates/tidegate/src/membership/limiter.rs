@@ -1,7 +1,7 @@
-//! Limiters of a gate that replicas share: each keeps its membership, and is told what it holds.
+//! Limiters of a gate that replicas share: each renews its membership, and is assigned its share.
 
 use super::Membership;
-use crate::{Gate, Micros, Seen, StoreUrl};
+use crate::{Gate, Micros, PROXY_LIMITER, Seen};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -9,26 +9,24 @@ use tokio::time::{sleep, timeout};
 const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Gate {
-    /// Keeps this process's part of a limiter with `replicas = "share"`, through a store, until `stopped`, or until the policy
-    /// has no such limiter with windows of this length any more. `tell` hears of every look at the register.
-    pub async fn keep_part(
+    /// Renews this process's share of a limiter with `replicas = "share"`, through the gate's store, until `stopped`, or until
+    /// the policy has no such limiter with windows of this length any more. `tell` hears of every look at the register.
+    pub async fn renew_share(
         &self,
         (limiter, period): (&str, Micros),
-        store: StoreUrl,
         stopped: impl Future<Output = ()>,
         mut tell: impl FnMut(&Seen),
     ) {
-        let gate = self.clone();
-        let name = format!("limiter:{limiter}");
-        let mut membership = Membership::open(store, &name, period, move || gate.now()).await;
+        let name = register_of(limiter);
+        let mut membership = Membership::new(self.store().clone(), &name, period, self.clock().clone());
         let mut stopped = std::pin::pin!(stopped);
         loop {
             membership.renew().await;
-            tell(membership.seen());
-            if !self.unnumbered().iter().any(|(name, windows)| name == limiter && *windows == period) {
+            if !self.unassigned().iter().any(|(name, windows)| name == limiter && *windows == period) {
                 break;
             }
-            self.promise(limiter, membership.schedule().clone());
+            self.assign(limiter, membership.schedule().clone());
+            tell(membership.seen());
             tokio::select! {
                 () = sleep(membership.beat()) => {}
                 () = &mut stopped => break,
@@ -36,4 +34,10 @@ impl Gate {
         }
         let _ = timeout(FAREWELL, membership.leave()).await;
     }
+}
+
+/// What a limiter's register is called in the store. The proxy's limiter has a name of its own there, which replicas that
+/// are still of an earlier version use, too.
+fn register_of(limiter: &str) -> String {
+    if limiter == PROXY_LIMITER { limiter.to_owned() } else { format!("limiter:{limiter}") }
 }

@@ -91,8 +91,8 @@ fn on_cluster(name: &'static str, limiters: &[LimiterSpec], at: Micros) -> Store
 fn connected(name: &'static str, url: String, limiters: &[LimiterSpec], at: Micros, servers: Vec<Server>) -> Store {
     let runtime = runtime();
     let lists_tracked = !url.starts_with("twemproxy");
-    let settings = StoreSettings { deadline: Duration::from_secs(5), ..StoreSettings::new(url.parse().unwrap()) };
-    let gate = runtime.block_on(Gate::on_store(&policy(limiters), settings, Clock::manual(at)));
-    assert_eq!(gate.store_error(), None, "{name}");
+    let settings = StoreSettings { deadline: Duration::from_secs(5), ..StoreSettings::default() };
+    let gate = runtime.block_on(Gate::connect(&policy(limiters), url.parse().unwrap(), settings, Clock::manual(at)));
+    assert_eq!(gate.store().down(), None, "{name}");
     Store { name, gate, lists_tracked, runtime, servers }
 }

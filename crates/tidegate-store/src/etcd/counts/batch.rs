@@ -2,9 +2,10 @@
 
 use super::entry::{Entry, name};
 use super::seen::Sight;
-use super::{Answers, Asked, Inner, Question, is_as_seen, locked};
+use super::{Inner, is_as_seen, locked};
 use crate::etcd::{LeaseId, Meaning, Operation, Outcome, StoreError, Txn};
 use crate::remote::unreachable;
+use crate::store::{Answers, Asked, Question};
 use crate::table::answer_all;
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{self, Intent, Room};
@@ -143,7 +144,7 @@ impl Batch {
             }
             tries += 1;
             self.look(inner);
-            let Some(now) = (inner.now)() else { return };
+            let now = inner.clock.now();
             let answers: Vec<Answers> =
                 self.requests.iter().map(|request| request.decide(&mut self.keys, now)).collect();
             match self.write(inner, by).await {

@@ -33,7 +33,14 @@ pub enum StoreError {
         text: String,
     },
     /// The store cannot do this, in the way it is set up.
-    Unsupported(&'static str),
+    Unsupported(String),
+    /// By the server's clock it is another window than the one that was asked about. Nothing was charged.
+    OtherWindow {
+        /// The server.
+        address: String,
+        /// How far it is off, and the remedy.
+        why: String,
+    },
     /// The reply makes no sense; the request may have been charged.
     Garbled {
         /// The server.
@@ -44,6 +51,12 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The store at this address has been silent, and is not asked until it speaks again.
+    #[must_use]
+    pub fn silent(address: String) -> StoreError {
+        StoreError::Unreachable { address, why: "it has been silent, and is probed until it answers".to_owned() }
+    }
+
     /// A word for it, for counters.
     #[must_use]
     pub const fn label(&self) -> &'static str {
@@ -52,6 +65,7 @@ impl StoreError {
             StoreError::Ambiguous { .. } => "no_reply",
             StoreError::Refused { meaning, .. } => meaning.label(),
             StoreError::Unsupported(_) => "unsupported",
+            StoreError::OtherWindow { .. } => "other_window",
             StoreError::Garbled { .. } => "garbled",
         }
     }
@@ -81,6 +95,7 @@ impl fmt::Display for StoreError {
                 write!(f, "the store at {address} refused: {text}; {}", meaning.remedy())
             }
             StoreError::Unsupported(what) => write!(f, "operation not supported: {what}"),
+            StoreError::OtherWindow { why, .. } => f.write_str(why),
             StoreError::Garbled { address, why } => {
                 write!(f, "the store at {address} sent what is {why}; is it the server that [store] means?")
             }
@@ -228,5 +243,24 @@ impl Meaning {
             Meaning::NoRole => "none of the user's roles allows it; grant one readwrite on the prefix tidegate/",
             Meaning::Other => "look at the server's log",
         }
+    }
+}
+
+/// Why an address was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UrlError(String);
+
+impl UrlError {
+    /// Refused for this reason, which names the remedy.
+    pub(crate) const fn new(why: String) -> UrlError {
+        UrlError(why)
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }

@@ -1,4 +1,4 @@
-//! What went wrong with the store: how often, by kind, and why it refuses, while it does.
+//! The store's errors: how often each kind came, and why the store refuses, while it does.
 //!
 //! A store may be connected and refuse every question, out of memory for example. People must be told, and a
 //! question that is answered clears it. Invariant: an answer costs one look at a flag here.
@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidegate_store::redis::StoreError;
+use tidegate_store::StoreError;
 use tokio::time::Instant;
 
-/// Errors so far.
+/// The store's errors so far.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
+pub(super) struct ErrorStats {
     counts: Mutex<BTreeMap<&'static str, u64>>,
     refusal: Mutex<Option<(Instant, StoreError)>>,
     refuses: AtomicBool,
@@ -21,8 +21,8 @@ pub(super) struct Trouble {
 /// For how long a refusal is told of that nobody asked again after.
 const REFUSAL_HOLDS: Duration = Duration::from_secs(5);
 
-impl Trouble {
-    /// Takes a decision's outcome down.
+impl ErrorStats {
+    /// Notes a question's outcome.
     #[inline]
     pub(super) fn note<T>(&self, outcome: &Result<T, StoreError>) {
         match outcome {
@@ -37,7 +37,7 @@ impl Trouble {
         }
     }
 
-    /// Counts an error that was no decision's.
+    /// Counts an error of a question that nobody waits for.
     pub(super) fn count(&self, error: &StoreError) {
         *locked(&self.counts).entry(error.label()).or_default() += 1;
     }

@@ -1,0 +1,165 @@
+//! Redis as a store: the questions of [`crate::Store`], each by its script.
+
+use super::tally::Bought;
+use super::{Redis, StoreError, Url};
+use crate::clock::Clock;
+use crate::store::{Answers, Asked, Backend, Capabilities, Holder, Layout, Question, Register, When};
+use crate::table::{Listing, Which};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tidegate_core::Micros;
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
+use tidegate_core::replicas::CLOCKS_DIFFER;
+use tidegate_core::turnstile::{Question as Want, Told};
+
+/// What is counted of grants.
+#[derive(Debug, Default)]
+pub(super) struct Grants {
+    /// Requests are numbered, so that the server can tell one that was overtaken.
+    number: AtomicU64,
+    round_trips: AtomicU64,
+}
+
+impl Backend for Redis {
+    fn capabilities(&self) -> Capabilities {
+        self.url().capabilities()
+    }
+
+    fn address(&self) -> String {
+        self.url().to_string()
+    }
+
+    fn answers(&self) -> bool {
+        self.answers()
+    }
+
+    fn down(&self) -> Option<StoreError> {
+        self.down()
+    }
+
+    async fn decide(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
+        self.decide(questions, asked).await
+    }
+
+    async fn disabled(&self, limiters: &[(&str, Layout)], when: When) -> Result<Vec<bool>, StoreError> {
+        self.disabled(limiters, when).await
+    }
+
+    async fn set_disabled(&self, limiter: &str, layout: Layout, disabled: bool, when: When) -> Result<(), StoreError> {
+        self.set_disabled(limiter, layout, disabled, when).await
+    }
+
+    async fn increment(
+        &self,
+        question: &Question<'_>,
+        count: u32,
+        at: Option<Micros>,
+        when: When,
+    ) -> Result<(Micros, bool), StoreError> {
+        self.increment(question, count, at, when).await
+    }
+
+    async fn analyze(
+        &self,
+        question: &Question<'_>,
+        if_blocked: IfBlocked,
+        when: When,
+    ) -> Result<(Micros, Analysis), StoreError> {
+        self.analyze(question, if_blocked, when).await
+    }
+
+    async fn block(&self, question: &Question<'_>, span: Micros, when: When) -> Result<Option<Micros>, StoreError> {
+        self.block(question, span, when).await
+    }
+
+    async fn unblock(&self, question: &Question<'_>, when: When) -> Result<bool, StoreError> {
+        self.unblock(question, when).await
+    }
+
+    async fn unblock_all(&self, question: &Question<'_>, when: When) -> Result<u64, StoreError> {
+        self.unblock_all(question, when).await
+    }
+
+    async fn list(
+        &self,
+        question: &Question<'_>,
+        which: Which,
+        after: Option<u64>,
+        most: usize,
+        when: When,
+    ) -> Result<Listing, StoreError> {
+        self.list(question, which, after, most, when).await
+    }
+
+    async fn grant(&self, holder: Holder<'_>, want: &Want, within: Duration) -> Result<Told, StoreError> {
+        let (number, asked_at) = (self.grants.number.fetch_add(1, Relaxed) + 1, Instant::now());
+        self.grants.round_trips.fetch_add(1, Relaxed);
+        match self.buy(tally_key(holder, want), (holder.me, number), want, None, within).await? {
+            Bought::Told(told) => Ok(told),
+            Bought::Overtaken => Ok(Told::FAILED),
+            Bought::OtherTime(at) => Err(self.other_window(want, at, asked_at.elapsed())),
+        }
+    }
+
+    async fn keep_slots(&self, holder: Holder<'_>, held: &[Want], within: Duration) -> Result<(), StoreError> {
+        let mut outcome = Ok(());
+        for want in held {
+            self.grants.round_trips.fetch_add(1, Relaxed);
+            let kept = self.keep_slots_of(tally_key(holder, want), holder.me, want.held, within).await;
+            // One server of a cluster may be away; the slots at the others are not to be lost with it.
+            outcome = kept.and(outcome);
+        }
+        outcome
+    }
+
+    fn grant_round_trips(&self) -> u64 {
+        self.grants.round_trips.load(Relaxed)
+    }
+
+    async fn swap(
+        &self,
+        register: Register<'_>,
+        expected: &str,
+        new: &str,
+        expiry: Duration,
+        within: Duration,
+    ) -> Result<String, StoreError> {
+        let key = format!("tidegate:share:{}:{}", register.name, register.period.get());
+        self.swap_key(key.as_bytes(), expected, new, expiry, within).await
+    }
+
+    /// A Redis that drops keys when it is full lifts limits.
+    async fn warning(&self) -> Option<String> {
+        let policy = self.evicts().await?;
+        Some(format!(
+            "the store has maxmemory-policy {policy}: when its memory is full it drops counts, which lifts limits; \
+             set it to noeviction"
+        ))
+    }
+}
+
+impl Redis {
+    /// As [`crate::Store::open`] connects. The server's clock decides, and a manual one only where a question brings it.
+    pub(crate) async fn connect(url: Url, _clock: &Clock) -> Redis {
+        Redis::open(url).await
+    }
+
+    /// The server took so long that the window was over, or its clock is another one.
+    fn other_window(&self, want: &Want, theirs: Micros, took: Duration) -> StoreError {
+        let address = self.url().to_string();
+        let began = want.window.saturating_mul(want.period.get());
+        let why = match took.as_micros() > CLOCKS_DIFFER.get().into() {
+            true => format!("the store at {address} answered after {} ms, when the window was over", took.as_millis()),
+            false => format!(
+                "by the clock of {address} it is {} ms from the beginning of the window that has begun here; set both clocks by NTP",
+                theirs.get().abs_diff(began) / 1_000
+            ),
+        };
+        StoreError::OtherWindow { address, why }
+    }
+}
+
+/// Windows of another length are other windows.
+fn tally_key(holder: Holder<'_>, want: &Want) -> Vec<u8> {
+    format!("tidegate:exact:{}:{}:{{{}}}", holder.pool, want.period.get(), want.name).into_bytes()
+}

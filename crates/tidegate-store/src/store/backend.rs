@@ -1,0 +1,123 @@
+//! What a store has to do to be one.
+//!
+//! A store implements what it can; what it leaves out is refused with [`StoreError::Unsupported`], and its
+//! [`Capabilities`] say so, so that a configuration that needs it is refused before.
+
+use super::{Answers, Asked, Capabilities, Holder, Layout, Question, Register, StoreError, When};
+use crate::table::{Listing, Which};
+use std::time::Duration;
+use tidegate_core::Micros;
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
+use tidegate_core::turnstile::{Question as Want, Told};
+
+/// One store. The engine asks it through [`super::Store`].
+pub(crate) trait Backend {
+    fn capabilities(&self) -> Capabilities;
+
+    /// Where it is; no password.
+    fn address(&self) -> String;
+
+    /// False: do not ask it now, the answer would be an error. Costs next to nothing.
+    fn answers(&self) -> bool;
+
+    /// Why it cannot be asked, if it cannot.
+    fn down(&self) -> Option<StoreError>;
+
+    /// Decides a request of one or several keys, all or nothing.
+    async fn decide(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError>;
+
+    /// Which of these limiters are disabled.
+    async fn disabled(&self, limiters: &[(&str, Layout)], when: When) -> Result<Vec<bool>, StoreError>;
+
+    /// Disables a limiter for every process, or enables it.
+    async fn set_disabled(&self, limiter: &str, layout: Layout, disabled: bool, when: When) -> Result<(), StoreError>;
+
+    /// Counts for a key of buckets at `at`, `None`: now, whatever its limits say. The store's time, and whether it was
+    /// counted: not when `at` is older than what is kept.
+    async fn increment(
+        &self,
+        _question: &Question<'_>,
+        _count: u32,
+        _at: Option<Micros>,
+        _when: When,
+    ) -> Result<(Micros, bool), StoreError> {
+        Err(self.cannot("count without asking"))
+    }
+
+    /// Has a key of buckets reached a limit? Blocks it then.
+    async fn analyze(
+        &self,
+        _question: &Question<'_>,
+        _if_blocked: IfBlocked,
+        _when: When,
+    ) -> Result<(Micros, Analysis), StoreError> {
+        Err(self.cannot("ask without counting"))
+    }
+
+    /// Blocks a key for `span` from now, and says until when; `None`: the store is full.
+    async fn block(&self, _question: &Question<'_>, _span: Micros, _when: When) -> Result<Option<Micros>, StoreError> {
+        Err(self.cannot("block keys by hand"))
+    }
+
+    /// Forgets a key's history and block; was it blocked?
+    async fn unblock(&self, _question: &Question<'_>, _when: When) -> Result<bool, StoreError> {
+        Err(self.cannot("unblock keys by hand"))
+    }
+
+    /// Forgets every blocked key of the question's limiter; how many were there?
+    async fn unblock_all(&self, _question: &Question<'_>, _when: When) -> Result<u64, StoreError> {
+        Err(self.cannot("unblock keys by hand"))
+    }
+
+    /// Names of keys of the question's limiter, from `after`, about `most` of them.
+    async fn list(
+        &self,
+        _question: &Question<'_>,
+        _which: Which,
+        _after: Option<u64>,
+        _most: usize,
+        _when: When,
+    ) -> Result<Listing, StoreError> {
+        Err(self.cannot("list keys"))
+    }
+
+    /// Asks for starts of one key of a pool, and for slots.
+    async fn grant(&self, _holder: Holder<'_>, _want: &Want, _within: Duration) -> Result<Told, StoreError> {
+        Err(self.cannot("let replicas count together"))
+    }
+
+    /// Keeps the slots that a replica holds from being taken for lost.
+    async fn keep_slots(&self, _holder: Holder<'_>, _held: &[Want], _within: Duration) -> Result<(), StoreError> {
+        Err(self.cannot("let replicas count together"))
+    }
+
+    /// Round trips that grants took so far.
+    fn grant_round_trips(&self) -> u64 {
+        0
+    }
+
+    /// Writes `new` over `expected`, which was read last (empty: nothing), and returns what is there afterwards. What is
+    /// written stays for `expiry` at least.
+    async fn swap(
+        &self,
+        _register: Register<'_>,
+        _expected: &str,
+        _new: &str,
+        _expiry: Duration,
+        _within: Duration,
+    ) -> Result<String, StoreError> {
+        Err(self.cannot("keep a register of replicas"))
+    }
+
+    /// What people should know of the way it is set up, if that puts limits at risk.
+    async fn warning(&self) -> Option<String> {
+        None
+    }
+
+    fn cannot(&self, what: &str) -> StoreError {
+        StoreError::Unsupported(format!(
+            "{} does not {what}; use kind = \"redis\" in [store] for that",
+            self.capabilities().name
+        ))
+    }
+}

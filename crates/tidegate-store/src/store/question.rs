@@ -1,0 +1,104 @@
+//! What stores are asked, and what they answer. The same types for every store.
+
+use crate::table::PartAnswer;
+use tidegate_core::all_or_nothing::Intent;
+use tidegate_core::replicas::ReplicaId;
+use tidegate_core::{Algorithm, Micros, Rules};
+use tokio::time::Instant;
+
+/// One key of a request, at one limiter.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The name under which the store keeps the limiter's states.
+    pub limiter: &'a str,
+    /// The rules in force.
+    pub rules: &'a Rules,
+    /// Keep the key's name, so that it can be listed.
+    pub names: bool,
+    /// Whom.
+    pub key: &'a [u8],
+    /// How the states lie in the store.
+    pub layout: Layout,
+}
+
+/// How a limiter's states lie in a store.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Layout {
+    /// As the store likes it best.
+    #[default]
+    Native,
+    /// The keys of Pause, to be shared with it: buckets of whole seconds, in Redis.
+    Pause,
+}
+
+/// A request but for its keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// The time of a manual clock, which takes the place of the store's; `None`: the store's own clock counts.
+    pub now: Option<Micros>,
+    /// How much.
+    pub cost: u32,
+    /// Hit or peek.
+    pub intent: Intent,
+    /// With what every limit says.
+    pub explain: bool,
+    /// Until when the answer is of use.
+    pub by: Instant,
+}
+
+/// The time of a question that is no decision, and its deadline.
+#[derive(Clone, Copy, Debug)]
+pub struct When {
+    /// As [`Asked::now`].
+    pub now: Option<Micros>,
+    /// Until when the answer is of use.
+    pub by: Instant,
+}
+
+/// When it was decided, by the store's clock, and what each key was told, in the order of the questions.
+pub type Answers = (Micros, Vec<PartAnswer>);
+
+/// Who asks a store for starts and slots: one replica of the replicas that share a pool of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder<'a> {
+    /// What the replicas of one limit have in common.
+    pub pool: &'a str,
+    /// This replica.
+    pub me: ReplicaId,
+}
+
+/// One register of members: a text that is written only over the text that was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Register<'a> {
+    /// The limit whose members it lists.
+    pub name: &'a str,
+    /// The length of the limit's windows: windows of another length are other windows.
+    pub period: Micros,
+}
+
+/// What a store can do. Validation and refusals ask this; nobody asks which store it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// The store's name, for people.
+    pub name: &'static str,
+    /// How limiters may count.
+    pub algorithms: &'static [Algorithm],
+    /// Names of keys can be listed.
+    pub lists: bool,
+    /// Keys can be blocked and unblocked by hand, and counted and analyzed apart.
+    pub blocks: bool,
+    /// Limiters may have [`Layout::Pause`].
+    pub pause_layout: bool,
+    /// Event streams can be kept where it is.
+    pub streams: bool,
+    /// Several processes count together in it.
+    pub shared: bool,
+}
+
+impl Capabilities {
+    /// May a limiter count in this way?
+    #[must_use]
+    pub fn counts(&self, algorithm: Algorithm) -> bool {
+        self.algorithms.contains(&algorithm)
+    }
+}

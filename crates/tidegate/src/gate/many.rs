@@ -1,0 +1,173 @@
+//! Many hits that came together and are answered together: doors that read in batches.
+
+use super::Gate;
+use super::limiter::{InForce, Limiter};
+use crate::{Answer, AskError};
+use std::sync::Arc;
+use tidegate_core::all_or_nothing::{Intent, Ruling};
+use tidegate_core::{KeyError, Micros, check_key};
+use tidegate_store::Asked;
+use tokio::time::Instant;
+
+/// One hit of many.
+#[derive(Clone, Copy, Debug)]
+pub struct Hit<'a> {
+    limiter: &'a Limiter,
+    key: &'a [u8],
+}
+
+/// What one hit of many was told.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum HitAnswer {
+    /// A limit decided.
+    Ruled {
+        /// What it says.
+        ruling: Ruling,
+        /// The period of the limit that decided, as it was in force then.
+        period: Micros,
+    },
+    /// The limiter is disabled.
+    Disabled,
+}
+
+/// The time of hits that came together: the clock's, and until when a store may answer them.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    now: Micros,
+    by: Instant,
+}
+
+impl<'a> Hit<'a> {
+    /// A hit on a key of 1 to 512 bytes.
+    ///
+    /// # Errors
+    /// When the key is empty or longer.
+    pub fn new(limiter: &'a Limiter, key: &'a [u8]) -> Result<Hit<'a>, KeyError> {
+        check_key(key)?;
+        Ok(Hit { limiter, key })
+    }
+
+    /// The same for a door whose protocol has keys of any length, and bounds them itself.
+    #[must_use]
+    pub const fn from_door(limiter: &'a Limiter, key: &'a [u8]) -> Hit<'a> {
+        Hit { limiter, key }
+    }
+}
+
+impl Batch {
+    /// The reading of the clock that it began at.
+    #[must_use]
+    pub const fn now(&self) -> Micros {
+        self.now
+    }
+}
+
+impl HitAnswer {
+    /// A ruling by the rules of `spec`.
+    pub(super) fn ruled(spec: &InForce<'_>, ruling: Ruling) -> HitAnswer {
+        let limit = spec.rules.limits().get(usize::from(ruling.limit_index));
+        HitAnswer::Ruled { ruling, period: limit.map_or(Micros::ZERO, |limit| limit.period()) }
+    }
+}
+
+impl Gate {
+    /// Begins a batch at this reading of the clock.
+    #[must_use]
+    pub fn batch(&self, now: Micros) -> Batch {
+        Batch { now, by: self.deadline() }
+    }
+
+    /// Hits many keys, each on its own, and appends the answers in their order. On the embedded store, keys of one limiter
+    /// are looked up side by side, several times as fast as one by one. For a store on other machines all are sent
+    /// before any is waited for; that blocks the thread, until the batch's deadline at most: not for async code.
+    pub fn hit_each(&self, hits: &[Hit<'_>], cost: u32, batch: &Batch, answers: &mut Vec<HitAnswer>) {
+        let Some(first) = hits.first() else { return };
+        match &self.0.runtime {
+            Some(runtime) => answers.extend(runtime.block_on(self.ask_each(hits, cost, batch))),
+            None if hits.iter().all(|hit| hit.is_on(first)) => hit_same(hits, cost, batch, |told| answers.push(told)),
+            None => self.hit_by_limiter(hits, cost, batch, answers),
+        }
+    }
+
+    /// Hits many keys of one limiter, each on its own, with one reading of the clock.
+    ///
+    /// # Errors
+    /// As [`Gate::decide`], for the first bad key; nothing is charged then.
+    pub fn hit_many(&self, limiter: &str, keys: &[&[u8]], cost: u32) -> Result<Vec<Answer>, AskError> {
+        self.is_local()?;
+        let limiter = self.limiter(limiter)?;
+        let hits = keys.iter().map(|key| Hit::new(&limiter, key)).collect::<Result<Vec<_>, _>>()?;
+        let (batch, mut told) = (self.batch(self.now()), Vec::with_capacity(hits.len()));
+        self.hit_each(&hits, cost, &batch, &mut told);
+        let answer = |told: &HitAnswer| match told {
+            HitAnswer::Ruled { ruling, .. } => limiter.answer(ruling, batch.now),
+            HitAnswer::Disabled => limiter.disabled_answer(batch.now),
+        };
+        Ok(told.iter().map(answer).collect())
+    }
+
+    /// Hits of several limiters on the embedded store: one pass for each limiter. Hits on one key are on one limiter, so
+    /// that they stay in order.
+    #[expect(clippy::unused_self, reason = "one of the three branches of hit_each")]
+    fn hit_by_limiter(&self, hits: &[Hit<'_>], cost: u32, batch: &Batch, answers: &mut Vec<HitAnswer>) {
+        let begin = answers.len();
+        answers.resize(begin + hits.len(), HitAnswer::Disabled);
+        let mut left: Vec<usize> = (0..hits.len()).collect();
+        while let Some(first) = left.first().map(|index| hits[*index]) {
+            let same: Vec<usize> = left.extract_if(.., |index| hits[*index].is_on(&first)).collect();
+            let of_one: Vec<Hit<'_>> = same.iter().map(|index| hits[*index]).collect();
+            let mut places = same.iter();
+            hit_same(&of_one, cost, batch, |told| {
+                if let Some(place) = places.next() {
+                    answers[begin + place] = told;
+                }
+            });
+        }
+    }
+
+    /// Hits on a store on other machines, all sent before any is waited for.
+    async fn ask_each(&self, hits: &[Hit<'_>], cost: u32, batch: &Batch) -> Vec<HitAnswer> {
+        let asked = Asked { now: self.0.clock.manual_now(), cost, intent: Intent::Hit, explain: false, by: batch.by };
+        futures_util::future::join_all(hits.iter().map(|hit| self.ask_one(hit, &asked, batch))).await
+    }
+
+    async fn ask_one(&self, Hit { limiter, key }: &Hit<'_>, asked: &Asked, batch: &Batch) -> HitAnswer {
+        if !limiter.is_enforced() {
+            return HitAnswer::Disabled;
+        }
+        let spec = limiter.in_force();
+        if limiter.is_shared() {
+            let ruling = limiter.table.decide(&spec.rules, key, asked.cost, Intent::Hit, || batch.now);
+            return HitAnswer::ruled(&spec, ruling);
+        }
+        if !limiter.store.answers() {
+            return self.hit_degraded(limiter, key, asked.cost);
+        }
+        let outcome = limiter.store.decide(&[limiter.question(&spec, key)], asked).await;
+        self.0.errors.note(&outcome);
+        match outcome.as_ref().map(|(at, told)| (*at, told.as_slice())) {
+            Ok((at, [told])) => {
+                limiter.note(key, &told.ruling, told.ruling.is_allowed(), Intent::Hit, at);
+                HitAnswer::ruled(&spec, told.ruling)
+            }
+            _ => self.hit_degraded(limiter, key, asked.cost),
+        }
+    }
+}
+
+impl Hit<'_> {
+    fn is_on(&self, other: &Hit<'_>) -> bool {
+        Arc::ptr_eq(&self.limiter.table, &other.limiter.table)
+    }
+}
+
+/// Hits of one limiter on the embedded store, in their order.
+fn hit_same(hits: &[Hit<'_>], cost: u32, batch: &Batch, mut each: impl FnMut(HitAnswer)) {
+    let Some(limiter) = hits.first().map(|hit| hit.limiter) else { return };
+    if !limiter.is_enforced() {
+        return hits.iter().for_each(|_| each(HitAnswer::Disabled));
+    }
+    let spec = limiter.in_force();
+    let keys = hits.iter().map(|hit| hit.key);
+    limiter.table.hit_many(&spec.rules, keys, cost, batch.now, |ruling| each(HitAnswer::ruled(&spec, ruling)));
+}
