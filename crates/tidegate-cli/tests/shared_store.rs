@@ -71,6 +71,26 @@ fn a2_two_servers_on_one_etcd_admit_exactly_the_limit() {
     assert_eq!(etcd.keys_without_lease(), Vec::<String>::new(), "A9");
 }
 
+/// Every way to count, denied and blocked keys, blocks by hand and a disabled limiter: only the flag may stay for ever.
+#[test]
+fn a9_what_redis_keeps_expires() {
+    let redis = servers::Server::redis(&[]);
+    let folder = Folder::new();
+    let limiters = policy(&ALGORITHMS).replace("per day", "per day block 1h");
+    let server = Server::start(&folder, Some(&folder.write("tidegate.toml", &config(&redis.url(), &limiters))));
+    for (limiter, _) in ALGORITHMS {
+        for cost in ["10", "1", "1"] {
+            server.json(&["hit", limiter, "key", "--cost", cost]);
+        }
+        server.json(&["block", limiter, "another", "--for", "1d"]);
+        server.json(&["disable", limiter]);
+    }
+    let kept: usize = redis.command(&["DBSIZE"]).trim().trim_start_matches(':').parse().unwrap();
+    assert!(kept > 2 * ALGORITHMS.len(), "{kept} keys");
+    let eternal = redis.keys_without_expiry();
+    assert!(!eternal.is_empty() && eternal.iter().all(|key| key.contains("disabled")), "{eternal:?}");
+}
+
 /// What a server on etcd can do and what not; a second server follows.
 #[test]
 fn servers_on_etcd_share_flags_and_refuse_what_etcd_cannot_do() {
