@@ -13,7 +13,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("tidegate", &["tidegate-store", "tidegate-core"]),
     ("tidegate-events", &["tidegate-store", "tidegate-wire", "tidegate-core"]),
     ("tidegate-doors", &["tidegate", "tidegate-events", "tidegate-wire", "tidegate-core"]),
-    ("tidegate-proxy", &["tidegate", "tidegate-core"]),
+    ("tidegate-proxy", &["tidegate", "tidegate-doors", "tidegate-core"]),
     (
         "tidegate-cli",
         &[

@@ -10,7 +10,7 @@ mod allowed;
 mod apart;
 mod body;
 pub mod bounds;
-mod connections;
+mod client;
 mod dispatch;
 mod door;
 mod feed;
@@ -28,6 +28,5 @@ mod reply;
 mod routes;
 mod server;
 mod streams;
-mod watchdog;
 
 pub use server::{DEFAULT_ADDRESS, HttpSettings, WhoMayChange, serve};

@@ -1,8 +1,9 @@
 //! Tidegate's doors: servers that decode a protocol, ask the engine and encode its answer.
 //!
-//! Sockets and tasks live here. No door decides anything, and none knows how the engine counts.
+//! Sockets and tasks live here; every TCP connection, also of the proxy, comes in through [`listener`]. No door decides anything, and none knows how the engine counts.
 
 pub mod http;
+pub mod listener;
 mod pace;
 mod stomp;
 pub mod udp;

@@ -9,39 +9,47 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tidegate_doors::listener::{self, Bounds, Busy, Connection, Watched};
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
 
-/// Connections at once; monitors are few.
-const CONNECTIONS_MAX: usize = 64;
-/// How long one may stay.
-const CONNECTION_TIME: Duration = Duration::from_secs(60);
+/// Monitors are few, and read what they asked for.
+const BOUNDS: Bounds = Bounds {
+    max_connections: 64,
+    max_per_address: None,
+    head_timeout: Duration::from_secs(10),
+    idle_timeout: Duration::from_secs(60),
+    write_timeout: Duration::from_secs(10),
+    drain_timeout: Duration::ZERO,
+    send_buffer_bytes: None,
+};
 
 /// Answers until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, site: Arc<Site>) {
-    let mut tasks = JoinSet::new();
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        while tasks.try_join_next().is_some() {}
-        if tasks.len() >= CONNECTIONS_MAX {
-            continue;
-        }
-        let site = Arc::clone(&site);
-        let service = service_fn(move |request| {
-            let response = answer(&site, &request);
-            async move { Ok::<_, Infallible>(response) }
-        });
-        let connection = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
-        tasks.spawn(timeout(CONNECTION_TIME, connection));
+    let serve = |connection| serve_one(Arc::clone(&site), connection);
+    // An error: the listener is unusable. Requests are forwarded all the same.
+    let _ = listener::serve(listener, BOUNDS, Arc::default(), std::future::pending(), serve).await;
+}
+
+async fn serve_one(site: Arc<Site>, connection: Arc<Connection>) {
+    let asked = Arc::clone(&connection);
+    let service = service_fn(move |request| {
+        let _busy = Busy::new(Arc::clone(&asked));
+        let response = answer(&site, &request);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let mut http = http1::Builder::new();
+    // The listener's limits stand in for hyper's timer.
+    http.header_read_timeout(None);
+    let io = TokioIo::new(Watched::new(Arc::clone(&connection), |_: &mut [u8]| true));
+    tokio::select! {
+        // However it ends: nobody is left to tell.
+        _ = http.serve_connection(io, service) => {}
+        _ = connection.ordered() => {}
     }
 }
 

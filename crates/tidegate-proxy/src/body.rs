@@ -5,7 +5,6 @@
 
 use crate::client::Busy;
 use crate::link::Link;
-use crate::patience::Patience;
 use crate::queue::Slot;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -14,6 +13,7 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use tidegate_doors::listener::IdleTimeout;
 
 /// Why a body ended before its end.
 #[derive(Debug)]
@@ -40,12 +40,12 @@ impl Error for BodyError {}
 /// What a client sends: read when the upstream asks for it, never before.
 pub(crate) struct ClientBody {
     incoming: Incoming,
-    patience: Patience,
+    silence: IdleTimeout,
 }
 
 impl ClientBody {
-    pub(crate) fn new(incoming: Incoming, patience: Patience) -> ClientBody {
-        ClientBody { incoming, patience }
+    pub(crate) fn new(incoming: Incoming, silence: IdleTimeout) -> ClientBody {
+        ClientBody { incoming, silence }
     }
 }
 
@@ -56,10 +56,10 @@ impl Body for ClientBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match Pin::new(&mut self.incoming).poll_frame(cx) {
             Poll::Ready(frame) => {
-                self.patience.heard();
+                self.silence.reset();
                 Poll::Ready(frame.map(|frame| frame.map_err(|error| BodyError::Client(Some(error)))))
             }
-            Poll::Pending => self.patience.poll_silence(cx).map(|()| Some(Err(BodyError::Client(None)))),
+            Poll::Pending => self.silence.poll_silence(cx).map(|()| Some(Err(BodyError::Client(None)))),
         }
     }
 
@@ -111,7 +111,7 @@ impl Body for Reply {
 
 /// The upstream's body, with all that must be given back at its end.
 pub(crate) struct Answer {
-    patience: Patience,
+    silence: IdleTimeout,
     /// `None`: the body is over.
     held: Option<Held>,
 }
@@ -124,8 +124,8 @@ pub(crate) struct Held {
 }
 
 impl Answer {
-    pub(crate) fn new(held: Held, patience: Patience) -> Answer {
-        let mut answer = Answer { patience, held: Some(held) };
+    pub(crate) fn new(held: Held, silence: IdleTimeout) -> Answer {
+        let mut answer = Answer { silence, held: Some(held) };
         answer.settle();
         answer
     }
@@ -144,9 +144,9 @@ impl Answer {
         let Some(held) = &mut self.held else { return Poll::Ready(None) };
         let frame = match held.link.poll_frame(cx) {
             Poll::Ready(frame) => frame,
-            Poll::Pending => return self.patience.poll_silence(cx).map(|()| Some(Err(BodyError::Upstream(None)))),
+            Poll::Pending => return self.silence.poll_silence(cx).map(|()| Some(Err(BodyError::Upstream(None)))),
         };
-        self.patience.heard();
+        self.silence.reset();
         self.settle();
         Poll::Ready(frame.map(|frame| frame.map_err(|error| BodyError::Upstream(Some(error)))))
     }

@@ -11,7 +11,6 @@ use crate::incoming::Head;
 use crate::key::{self, Origin};
 use crate::link::{Link, Sent};
 use crate::outgoing::Outgoing;
-use crate::patience::Patience;
 use crate::queue::{Slot, Waiting};
 use crate::reply::{bad_request, refusal};
 use crate::settings::Policy;
@@ -29,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate::Micros;
 use tidegate_core::turnstile::{Closed, KeyHash, LineFull, Name};
+use tidegate_doors::listener::IdleTimeout;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
@@ -103,7 +103,7 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
     let on_upgrade = wants_websocket.then(|| parts.extensions.remove::<OnUpgrade>()).flatten();
     let push_fields =
         |head: &mut Vec<u8>| fields::push_to_upstream(head, &parts.headers, roles, &client.hop, on_upgrade.is_some());
-    let body = ClientBody::new(body, client.patience(site.tick_limits.client));
+    let body = ClientBody::new(body, client.idle_timeout(site.client_ticks));
     let request = Outgoing::new(parts.method, &target, push_fields, length, body);
     let (has_body, upstream_ticks) = (request.has_body(), rules.upstream_ticks);
     drop(rules);
@@ -222,11 +222,11 @@ impl Begun {
         client.site.metrics.note_start(*arrived, slot.possible(), client.site.clock.now());
         slot.start();
         link.begin(self.request);
-        let mut patience = client.patience(*upstream_ticks);
-        match poll_fn(|cx| link.poll_answer(cx, &mut patience)).await {
+        let mut silence = client.idle_timeout(*upstream_ticks);
+        match poll_fn(|cx| link.poll_answer(cx, &mut silence)).await {
             Sent::Answered(head) => {
-                patience.heard();
-                answer(head, self.on_upgrade, Held { link, slot, client: self.exchange.client }, patience)
+                silence.reset();
+                answer(head, self.on_upgrade, Held { link, slot, client: self.exchange.client }, silence)
             }
             Sent::ClientBroke(error) => Err(Box::new(client_broke(&error))),
             Sent::UpstreamBroke(error) => Err(Box::new(upstream_broke(&client.site, &error))),
@@ -338,7 +338,7 @@ impl Exchange {
 }
 
 /// The upstream's answer as the client gets it.
-fn answer(mut head: Head, on_upgrade: Option<OnUpgrade>, held: Held, patience: Patience) -> Outcome<Response<Reply>> {
+fn answer(mut head: Head, on_upgrade: Option<OnUpgrade>, held: Held, silence: IdleTimeout) -> Outcome<Response<Reply>> {
     let reply = match (head.status, on_upgrade) {
         (StatusCode::SWITCHING_PROTOCOLS, Some(on_upgrade)) => {
             // From here on bytes go both ways, until one side ends.
@@ -354,7 +354,7 @@ fn answer(mut head: Head, on_upgrade: Option<OnUpgrade>, held: Held, patience: P
         }
         _ => {
             fields::to_client(&mut head.headers);
-            Reply::Forwarded(Box::new(Answer::new(held, patience)))
+            Reply::Forwarded(Box::new(Answer::new(held, silence)))
         }
     };
     let mut response = Response::new(reply);

@@ -1,6 +1,6 @@
 //! Tidegate's transparent proxy: requests wait their turn.
 //!
-//! A request's way: `worker` reads it (`strict` watches the bytes), `exchange` finds its `target` and its
+//! Connections come in through the doors' listener. A request's way: `worker` reads it (`strict` watches the bytes), `exchange` finds its `target` and its
 //! `key`, passes the turnstile or lines up in the `queue`, writes the `fields` anew, takes a `link` from the
 //! `pool` when its turn has come, and streams `body` by body. What may start when is decided in `tidegate-core`.
 //!
@@ -18,7 +18,6 @@ mod key;
 mod link;
 mod metrics;
 mod outgoing;
-mod patience;
 mod pool;
 mod queue;
 mod reply;

@@ -11,7 +11,6 @@
 use crate::body::BodyError;
 use crate::incoming::{Framing, Head, read_head};
 use crate::outgoing::{Outgoing, OutgoingError, Turn};
-use crate::patience::Patience;
 use crate::upstream::Wire;
 use bytes::{Bytes, BytesMut};
 use http::Method;
@@ -21,6 +20,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker, ready};
+use tidegate_doors::listener::IdleTimeout;
 use tokio::io::AsyncReadExt as _;
 
 /// A connection to the upstream.
@@ -90,21 +90,21 @@ impl Link {
         self.outgoing = Some(request);
     }
 
-    /// Sends the request and waits for the head of its answer, as long as there is patience.
-    pub(crate) fn poll_answer(&mut self, cx: &mut Context<'_>, patience: &mut Patience) -> Poll<Sent> {
+    /// Sends the request and waits for the head of its answer, until the upstream was silent for too long.
+    pub(crate) fn poll_answer(&mut self, cx: &mut Context<'_>, silence: &mut IdleTimeout) -> Poll<Sent> {
         let turn = match self.poll_outgoing(cx) {
             Ok(turn) => turn,
             Err(error) => return Poll::Ready(Sent::ClientBroke(error)),
         };
         if turn != Turn::Upstream {
-            patience.heard();
+            silence.reset();
         }
         match self.poll_head(cx) {
             Poll::Ready(Ok(head)) => Poll::Ready(Sent::Answered(head)),
             Poll::Ready(Err(error)) => Poll::Ready(Sent::UpstreamBroke(error)),
-            // While the client's body is slow, its own patience counts.
+            // While the client's body is slow, its own limit counts.
             Poll::Pending if turn == Turn::Client => Poll::Pending,
-            Poll::Pending => patience.poll_silence(cx).map(|()| Sent::Silence),
+            Poll::Pending => silence.poll_silence(cx).map(|()| Sent::Silence),
         }
     }
 

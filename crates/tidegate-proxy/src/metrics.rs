@@ -8,8 +8,10 @@ use crate::queue::Census;
 use crate::reply::LIMITER;
 use http::StatusCode;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate::Micros;
+use tidegate_doors::listener;
 
 #[derive(Default)]
 pub(crate) struct Metrics {
@@ -21,10 +23,7 @@ pub(crate) struct Metrics {
     left: AtomicU64,
     again: AtomicU64,
     upstream_errors: AtomicU64,
-    pub(crate) connections: AtomicUsize,
-    pub(crate) connections_total: AtomicU64,
-    pub(crate) refused_connections: AtomicU64,
-    pub(crate) cut_connections: AtomicU64,
+    pub(crate) census: Arc<listener::Census>,
 }
 
 impl Metrics {
@@ -77,7 +76,7 @@ impl Metrics {
             ("in_flight", "Requests under way.", census.in_flight.into()),
             ("waiting", "Requests in line.", census.waiting.into()),
             ("keys", "Keys that have a place.", census.keys as u64),
-            ("connections", "Client connections.", self.connections.load(Relaxed) as u64),
+            ("connections", "Client connections.", self.census.open() as u64),
             ("upstream_connections", "Connections to the upstream, idle ones included.", upstream as u64),
         ]
     }
@@ -106,9 +105,9 @@ impl Metrics {
 
     fn connection_counters(&self) -> [(&'static str, &'static str, u64); 3] {
         [
-            ("accepted", "Client connections accepted.", self.connections_total.load(Relaxed)),
-            ("refused", "Client connections refused because all were taken.", self.refused_connections.load(Relaxed)),
-            ("cut", "Client connections cut because they were idle or slow.", self.cut_connections.load(Relaxed)),
+            ("accepted", "Client connections accepted.", self.census.accepted()),
+            ("refused", "Client connections refused because all were taken.", self.census.refused()),
+            ("cut", "Client connections cut because they were idle or slow.", self.census.cut()),
         ]
     }
 

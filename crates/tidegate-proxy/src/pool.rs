@@ -6,7 +6,6 @@
 //! hold slots, and an idle one is closed when its place is needed.
 
 use crate::link::Link;
-use crate::patience::Alarms;
 use crate::site::Rules;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -17,7 +16,6 @@ use tokio::time::timeout;
 #[derive(Default)]
 pub(crate) struct Pool {
     idle: Mutex<Vec<Idle>>,
-    pub(crate) alarms: Arc<Alarms>,
     /// Counted up by the sweep, about once a second.
     tick: AtomicU64,
 }

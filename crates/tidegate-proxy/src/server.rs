@@ -1,19 +1,18 @@
 //! The proxy as a whole: a thread that accepts, threads that serve, and the stop.
 
 use crate::settings::{Policy, Settings};
-use crate::site::{Site, TICK};
-use crate::worker::{self, Accepted};
+use crate::site::Site;
+use crate::worker;
 use crate::{admin, counting, sharing, turning};
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::pin::pin;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tidegate::{Gate, Replicas};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tidegate_doors::listener::{Accepted, Acceptor, HandedOver, TICK};
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -28,10 +27,8 @@ pub struct Proxy {
 
 /// Connections on their way to one worker.
 const HANDED_OVER_MAX: usize = 256;
-/// Connections that are being told that there is no room.
-const REFUSALS_MAX: usize = 64;
-/// How long to wait after a failure to accept, most likely too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often the accepting thread looks whether the last request has ended, and tries a listener again that failed.
+const PAUSE: Duration = Duration::from_millis(50);
 
 impl Proxy {
     /// Starts to serve on `listener`, and what monitors ask for on `admin`, by a limiter of this gate.
@@ -50,15 +47,15 @@ impl Proxy {
         let workers = settings.workers.max(1);
         let settings = Settings { workers, ..settings };
         let site = Arc::new(Site::new(gate, policy, settings));
-        let (mut threads, mut doors) = (Vec::new(), Vec::new());
+        let (mut threads, mut workers_in) = (Vec::new(), Vec::new());
         for number in 0..workers {
-            let (door, accepted) = mpsc::channel(HANDED_OVER_MAX);
-            doors.push(door);
+            let (worker_in, accepted) = mpsc::channel(HANDED_OVER_MAX);
+            workers_in.push(worker_in);
             let worker = worker::run(Arc::clone(&site), number, accepted);
             threads.push(thread(format!("proxy-{number}"), worker)?);
         }
-        let front = accept(Arc::clone(&site), listener, admin, doors);
-        threads.push(thread("proxy-accept".to_owned(), front)?);
+        let accepting = accept(Arc::clone(&site), listener, admin, workers_in);
+        threads.push(thread("proxy-accept".to_owned(), accepting)?);
         Ok(Proxy { site, address, admin: admin_address, threads: Mutex::new(threads) })
     }
 
@@ -108,7 +105,7 @@ async fn accept(
     site: Arc<Site>,
     listener: StdListener,
     admin: Option<StdListener>,
-    doors: Vec<mpsc::Sender<Accepted>>,
+    workers: Vec<mpsc::Sender<HandedOver>>,
 ) {
     let mut beside = JoinSet::new();
     beside.spawn(turning::turn_windows(Arc::clone(&site)));
@@ -122,23 +119,23 @@ async fn accept(
     }
     let Ok(listener) = from_std(listener) else { return };
     let mut stopped = pin!(site.stopped());
-    let mut front = Front { site: &site, doors, turn: 0, refusals: JoinSet::new() };
+    let mut acceptor = Acceptor::new(listener, site.settings.connection_bounds(), Arc::clone(&site.metrics.census));
+    let mut turns = (0..workers.len()).cycle();
     loop {
         tokio::select! {
             biased;
             () = &mut stopped => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => front.take(stream, peer).await,
-                Err(_) => sleep(ACCEPT_PAUSE).await,
+            accepted = acceptor.next() => match (accepted, turns.next()) {
+                (Ok(accepted), Some(turn)) => hand_over(accepted, &workers[turn]).await,
+                _ => sleep(PAUSE).await,
             },
         }
     }
-    drop(listener);
-    drop(front);
+    drop((acceptor, workers));
     // Monitors may look on while requests under way end.
     let all_end = async {
         while site.queue.census().in_flight > 0 {
-            sleep(ACCEPT_PAUSE).await;
+            sleep(PAUSE).await;
         }
     };
     let _ = timeout(site.settings.drain_timeout, all_end).await;
@@ -153,18 +150,25 @@ async fn accept(
     }
 }
 
+/// Gives a connection to a worker, which may have its hands full for a moment.
+async fn hand_over(accepted: Accepted, worker: &mpsc::Sender<HandedOver>) {
+    // A socket that the runtime does not let go is closed; so is one whose worker is gone.
+    if let Ok(handed_over) = accepted.hand_over() {
+        let _ = worker.send(handed_over).await;
+    }
+}
+
 fn from_std(listener: StdListener) -> io::Result<TcpListener> {
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener)
 }
 
-/// Counts ticks, and lets the clock follow the world's.
+/// Lets the clock follow the world's, and forgets idle keys.
 async fn keep_time(site: Arc<Site>) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        site.tick.fetch_add(1, Relaxed);
         site.clock.follow_wall();
         forget_idle_keys(&site).await;
     }
@@ -179,52 +183,4 @@ async fn forget_idle_keys(site: &Site) {
         site.queue.tend();
         yield_now().await;
     }
-}
-
-struct Front<'a> {
-    site: &'a Arc<Site>,
-    doors: Vec<mpsc::Sender<Accepted>>,
-    turn: usize,
-    refusals: JoinSet<()>,
-}
-
-impl Front<'_> {
-    async fn take(&mut self, stream: TcpStream, peer: SocketAddr) {
-        while self.refusals.try_join_next().is_some() {}
-        let metrics = &self.site.metrics;
-        metrics.connections_total.fetch_add(1, Relaxed);
-        if metrics.connections.load(Relaxed) >= self.site.settings.max_connections {
-            metrics.refused_connections.fetch_add(1, Relaxed);
-            if self.refusals.len() < REFUSALS_MAX {
-                self.refusals.spawn(refuse(stream));
-            }
-            return;
-        }
-        // Heads and answers are written whole; waiting for more would only delay them.
-        let _ = stream.set_nodelay(true);
-        let Ok(stream) = stream.into_std() else { return };
-        self.turn = (self.turn + 1) % self.doors.len();
-        let _ = self.doors[self.turn].send((stream, peer.ip())).await;
-    }
-}
-
-/// How long a refused client may take to read why.
-const REFUSAL_TIME: Duration = Duration::from_secs(1);
-
-/// Says why, then reads until the client closes: closing on unread bytes would reset the connection, and
-/// the client would never see the answer.
-async fn refuse(mut stream: TcpStream) {
-    let body = r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Service Unavailable","status":503,"code":"too_many_connections","detail":"all connections are taken; try again, and keep connections open between requests"}"#;
-    let text = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nretry-after: 1\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    let farewell = async {
-        stream.write_all(text.as_bytes()).await?;
-        stream.shutdown().await?;
-        let mut scratch = [0; 1024];
-        while stream.read(&mut scratch).await? > 0 {}
-        io::Result::Ok(())
-    };
-    let _ = timeout(REFUSAL_TIME, farewell).await;
 }

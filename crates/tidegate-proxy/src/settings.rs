@@ -5,6 +5,7 @@ use crate::upstream::Upstream;
 use std::time::Duration;
 use tidegate::{Limit, Limiter, Micros};
 use tidegate_core::turnstile::Bounds;
+use tidegate_doors::listener;
 
 /// What happens to a request that may not start now.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -96,6 +97,8 @@ impl Policy {
 pub struct Settings {
     /// Client connections open at once; past it, 503. Default 10,000.
     pub max_connections: usize,
+    /// The same from one address, or one IPv6 /64. Default: nine tenths of all.
+    pub max_connections_per_address: Option<usize>,
     /// How long a head may take from its first byte to its last. Default 10 s.
     pub head_timeout: Duration,
     /// How long a connection may wait for its next request. Default 60 s.
@@ -110,10 +113,26 @@ pub struct Settings {
     pub store_outage: Duration,
 }
 
+impl Settings {
+    pub(crate) fn connection_bounds(&self) -> listener::Bounds {
+        listener::Bounds {
+            max_connections: self.max_connections,
+            max_per_address: self.max_connections_per_address,
+            head_timeout: self.head_timeout,
+            idle_timeout: self.idle_timeout,
+            write_timeout: self.client_timeout,
+            drain_timeout: self.drain_timeout,
+            // Bodies of any size stream through: the kernel knows best.
+            send_buffer_bytes: None,
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
             max_connections: 10_000,
+            max_connections_per_address: None,
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             client_timeout: Duration::from_secs(60),

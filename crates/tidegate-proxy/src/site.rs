@@ -10,15 +10,16 @@ use crate::settings::{Policy, Settings, WhenLimited};
 use crate::sharing::Others;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tidegate::{Clock, Gate, Limiter, Replicas};
 use tidegate_core::replicas::Schedule;
+use tidegate_doors::listener::ticks;
 use tokio::sync::Notify;
 
 pub(crate) struct Site {
     pub(crate) settings: Settings,
-    pub(crate) tick_limits: TickLimits,
+    /// The settings' `client_timeout`.
+    pub(crate) client_ticks: u64,
     /// The engine: its clock is the one clock of the process, its store the one store.
     pub(crate) gate: Gate,
     pub(crate) clock: Clock,
@@ -29,8 +30,6 @@ pub(crate) struct Site {
     pub(crate) metrics: Metrics,
     pub(crate) others: Others,
     pub(crate) counting: Counting,
-    /// Counted up about every [`TICK`].
-    pub(crate) tick: AtomicU64,
     stopping: AtomicBool,
     stop: Notify,
 }
@@ -57,32 +56,12 @@ impl Rules {
     }
 }
 
-/// The settings' time limits in ticks.
-#[derive(Clone, Copy)]
-pub(crate) struct TickLimits {
-    pub(crate) head: u64,
-    pub(crate) idle: u64,
-    pub(crate) client: u64,
-}
-
-/// A time limit in ticks, rounded up.
-fn ticks(limit: Duration) -> u64 {
-    u64::try_from(limit.as_millis().div_ceil(TICK.as_millis())).unwrap_or(u64::MAX >> 1)
-}
-
-/// How often connections are looked at. A time limit may be overstayed by up to two of these.
-pub(crate) const TICK: Duration = Duration::from_millis(500);
-
 impl Site {
     pub(crate) fn new(gate: Gate, policy: Policy, settings: Settings) -> Site {
         let clock = gate.clock().clone();
         let schedule = assigned(&policy.limiter);
         let site = Site {
-            tick_limits: TickLimits {
-                head: ticks(settings.head_timeout),
-                idle: ticks(settings.idle_timeout),
-                client: ticks(settings.client_timeout),
-            },
+            client_ticks: ticks(settings.client_timeout),
             queue: Arc::new(Queue::new(policy.bounds(), clock.clone())),
             clock,
             gate,
@@ -91,7 +70,6 @@ impl Site {
             metrics: Metrics::default(),
             others: Others::default(),
             counting: Counting::default(),
-            tick: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
             stop: Notify::new(),
             settings,

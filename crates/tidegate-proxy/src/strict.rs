@@ -43,8 +43,6 @@ enum State {
     Chunk(u64),
     ChunkEnd,
     ChunkEndCr,
-    /// What follows is another protocol.
-    Off,
     /// Something was wrong: nothing passes any more.
     Bad,
 }
@@ -90,7 +88,6 @@ impl Strict {
         let mut at = 0;
         while at < bytes.len() {
             at += match self.state {
-                State::Off => return,
                 State::Bad => break,
                 State::Body(_) | State::Chunk(_) => self.skip(bytes.len() - at),
                 State::Value if self.head.field == Field::Other => self.skip_value(&bytes[at..]),
@@ -103,11 +100,6 @@ impl Strict {
             };
         }
         bytes[at..].fill(POISON);
-    }
-
-    /// The connection speaks another protocol from here on.
-    pub(crate) fn switch_off(&mut self) {
-        self.state = State::Off;
     }
 
     /// Has a head begun that has not ended?

@@ -3,24 +3,18 @@
 //! A connection stays where it was given: nothing that a request needs is woken across threads, except
 //! its turn in line.
 
-use crate::client::{Client, ClientIo, Order};
+use crate::client::Client;
 use crate::exchange::exchange;
-use crate::site::{Site, TICK};
+use crate::site::Site;
+use crate::strict::Strict;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::net::{IpAddr, TcpStream as StdStream};
 use std::pin::pin;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
-use tokio::net::TcpStream;
+use std::sync::Arc;
+use tidegate_doors::listener::{HandedOver, Order, Protocol, Roster, TICK, Watched};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
-
-/// A connection that was accepted.
-pub(crate) type Accepted = (StdStream, IpAddr);
+use tokio::time::{MissedTickBehavior, interval};
 
 /// Largest head of a request.
 const HEAD_MAX: u32 = 16 << 10;
@@ -34,13 +28,13 @@ const CONNECTION_WINDOW: u32 = 256 << 10;
 struct Worker {
     site: Arc<Site>,
     number: usize,
-    clients: Vec<Weak<Client>>,
-    tasks: JoinSet<()>,
+    roster: Roster,
 }
 
 /// Serves what comes in until the proxy stops, then lets it end.
-pub(crate) async fn run(site: Arc<Site>, number: usize, mut accepted: mpsc::Receiver<Accepted>) {
-    let mut worker = Worker { number, clients: Vec::new(), tasks: JoinSet::new(), site: Arc::clone(&site) };
+pub(crate) async fn run(site: Arc<Site>, number: usize, mut accepted: mpsc::Receiver<HandedOver>) {
+    let roster = Roster::new(&site.settings.connection_bounds());
+    let mut worker = Worker { number, roster, site: Arc::clone(&site) };
     let mut rounds = interval(TICK);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut round = 0_u64;
@@ -48,83 +42,46 @@ pub(crate) async fn run(site: Arc<Site>, number: usize, mut accepted: mpsc::Rece
     loop {
         tokio::select! {
             () = &mut stopped => break,
-            Some((stream, peer)) = accepted.recv() => worker.take(stream, peer),
+            Some(handed_over) = accepted.recv() => worker.take(handed_over),
             _ = rounds.tick() => {
                 round += 1;
                 worker.sweep(round);
             }
         }
-        while worker.tasks.try_join_next().is_some() {}
     }
-    while let Ok((stream, peer)) = accepted.try_recv() {
-        worker.take(stream, peer);
+    while let Ok(handed_over) = accepted.try_recv() {
+        worker.take(handed_over);
     }
-    worker.drain().await;
+    worker.roster.drain().await;
 }
 
 impl Worker {
-    fn take(&mut self, stream: StdStream, peer: IpAddr) {
-        // A stream that cannot be registered is closed: the process is out of something.
-        let Ok(stream) = TcpStream::from_std(stream) else { return };
-        let client = Arc::new(Client::new(Arc::clone(&self.site), self.number, peer, stream));
-        self.clients.push(Arc::downgrade(&client));
-        self.tasks.spawn(serve(client));
+    fn take(&mut self, handed_over: HandedOver) {
+        // A connection that cannot be registered is closed: the process is out of something.
+        let Ok(accepted) = handed_over.take_over() else { return };
+        let (site, number) = (Arc::clone(&self.site), self.number);
+        self.roster.serve(accepted, |connection| serve(Arc::new(Client::new(site, number, connection))));
     }
 
     fn sweep(&mut self, round: u64) {
-        self.clients.retain(|client| {
-            let Some(client) = client.upgrade() else { return false };
-            let cut = client.overstays();
-            if cut {
-                client.site.metrics.cut_connections.fetch_add(1, Relaxed);
-                client.give(Order::Cut);
-            }
-            !cut
-        });
-        self.site.pools.all[self.number].alarms.tick();
+        self.roster.sweep();
         if round.is_multiple_of(2) {
             self.site.pools.all[self.number].sweep(self.site.rules.load().generation);
         }
-    }
-
-    async fn drain(&mut self) {
-        self.clients.iter().filter_map(Weak::upgrade).for_each(|client| client.give(Order::Finish));
-        let tasks = &mut self.tasks;
-        let all_end = async { while tasks.join_next().await.is_some() {} };
-        let _ = timeout(self.site.settings.drain_timeout, all_end).await;
-        self.tasks.shutdown().await;
     }
 }
 
 /// Serves one connection to its end.
 async fn serve(client: Arc<Client>) {
-    let is_http2 = tokio::select! {
-        is_http2 = is_http2(&client) => is_http2,
-        () = client.ordered.notified() => return,
+    let protocol = tokio::select! {
+        protocol = client.connection.protocol() => protocol,
+        // Whatever the order is: nothing is under way yet.
+        _ = client.connection.ordered() => return,
     };
-    match is_http2 {
-        Ok(true) => serve_http2(client).await,
-        Ok(false) => serve_http1(client).await,
+    match protocol {
+        Ok(Protocol::Http2) => serve_http2(client).await,
+        Ok(Protocol::Http1) => serve_http1(client).await,
         Err(_) => {}
-    }
-}
-
-/// How every HTTP/2 connection begins (RFC 9113, 3.4), and no HTTP/1 request does.
-const PREFACE: &[u8; 16] = b"PRI * HTTP/2.0\r\n";
-/// How long to wait for the rest of what may be a preface.
-const REST_OF_PREFACE: Duration = Duration::from_millis(5);
-
-async fn is_http2(client: &Client) -> std::io::Result<bool> {
-    loop {
-        let mut bytes = [0; PREFACE.len()];
-        let count = client.peek(&mut bytes).await?;
-        if count == 0 || bytes[..count] != PREFACE[..count] {
-            return Ok(false);
-        }
-        if count == PREFACE.len() {
-            return Ok(true);
-        }
-        sleep(REST_OF_PREFACE).await;
     }
 }
 
@@ -137,12 +94,10 @@ macro_rules! drive {
             tokio::select! {
                 biased;
                 _ = serving.as_mut() => return,
-                () = $client.ordered.notified() => {
-                    if $client.must_cut() {
-                        return;
-                    }
-                    serving.as_mut().graceful_shutdown();
-                }
+                order = $client.connection.ordered() => match order {
+                    Order::Cut => return,
+                    Order::Finish => serving.as_mut().graceful_shutdown(),
+                },
             }
         }
     };
@@ -152,14 +107,17 @@ async fn serve_http1(client: Arc<Client>) {
     let served = Arc::clone(&client);
     let service = service_fn(move |request| exchange(Arc::clone(&served), request));
     let mut http = http1::Builder::new();
-    // The sweep's limits stand in for hyper's timer.
+    // The listener's limits stand in for hyper's timer.
     http.header_read_timeout(None).max_buf_size(BUFFER_MAX).max_header_size(HEAD_MAX as usize);
-    let io = TokioIo::new(ClientIo(Arc::clone(&client)));
+    let mut strict = Strict::default();
+    let io = TokioIo::new(Watched::new(Arc::clone(&client.connection), move |bytes: &mut [u8]| {
+        strict.look(bytes);
+        strict.is_in_head()
+    }));
     drive!(client, http.serve_connection(io, service).with_upgrades());
 }
 
 async fn serve_http2(client: Arc<Client>) {
-    client.switch_protocol();
     let served = Arc::clone(&client);
     let service = service_fn(move |request| exchange(Arc::clone(&served), request));
     let mut http = http2::Builder::new(TokioExecutor::new());
@@ -168,6 +126,7 @@ async fn serve_http2(client: Arc<Client>) {
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(CONNECTION_WINDOW as usize)
         .max_header_list_size(HEAD_MAX);
-    let io = TokioIo::new(ClientIo(Arc::clone(&client)));
+    // Nothing looks at what comes: it is no HTTP/1.
+    let io = TokioIo::new(Watched::new(Arc::clone(&client.connection), |_: &mut [u8]| false));
     drive!(client, http.serve_connection(io, service));
 }

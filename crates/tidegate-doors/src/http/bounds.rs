@@ -35,9 +35,6 @@ pub const PAGE_KEYS_DEFAULT: usize = 100;
 /// Longest part of a refused value that is shown in its answer.
 pub const SHOWN_VALUE_MAX: usize = 64;
 
-/// Refusals that are under way when all connections are taken; past it they are cut without words.
-pub const REFUSALS_MAX: usize = 128;
-
 /// What the kernel is asked to keep of bytes that a client has not acknowledged; it takes twice as much memory.
 /// A tenth of a second of 2 MB/s, to a client that far away.
 pub const SEND_BUFFER_BYTES: usize = 192 * 1024;

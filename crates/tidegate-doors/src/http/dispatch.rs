@@ -1,7 +1,7 @@
 //! From a request to its response: bounds, route, action, metrics.
 
 use super::bounds::{HEADER_BYTES_MAX, HEADER_FIELDS_MAX};
-use super::connections::Connection;
+use super::client::Client;
 use super::door::Door;
 use super::json::shorten;
 use super::limiters::Switch;
@@ -19,20 +19,20 @@ use tidegate::StoreHealth;
 use tidegate_events::Mode;
 
 /// Answers one request and notes it.
-pub(crate) async fn dispatch(connection: &Arc<Connection>, request: Request<Incoming>) -> Reply {
-    let door = &*connection.door;
+pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>) -> Reply {
+    let door = &*client.door;
     let started = door.gate.now();
     let (mut parts, body) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let found = find(&parts.method, parts.uri.path());
-    let reply = route(connection, &parts, &found, body, upgrade).await.unwrap_or_else(Problem::into_reply);
+    let reply = route(client, &parts, &found, body, upgrade).await.unwrap_or_else(Problem::into_reply);
     let index = if let Found::Route { index, .. } = found { Some(index) } else { None };
     door.metrics.note(index, reply.status().as_u16(), door.gate.now().saturating_sub(started));
     reply
 }
 
 async fn route(
-    connection: &Arc<Connection>,
+    client: &Arc<Client>,
     parts: &Parts,
     found: &Found<'_>,
     body: Incoming,
@@ -45,10 +45,10 @@ async fn route(
     if must_be_same_origin(&ROUTES[index]) {
         admin::check_origin(&parts.headers)?;
     }
-    let door = &*connection.door;
+    let door = &*client.door;
     let query = parts.uri.query();
     let body = body::read(&parts.headers, body, door.settings.body_timeout);
-    let may_change = || admin::check(door.settings.who_may_change, connection.peer, &parts.headers);
+    let may_change = || admin::check(door.settings.who_may_change, client.connection.peer(), &parts.headers);
     match ROUTES[index].action {
         Action::Hit => hit::answer(door, &body.await?).await,
         Action::Allowed => allowed::answer(door, query).await,
@@ -80,11 +80,11 @@ async fn route(
         Action::Analyze => apart::analyze(door, limiter, key).await,
         Action::Stream => streams::get(door, limiter).await,
         Action::Submit => streams::submit(door, streams::named(door, limiter)?, &body.await?).await,
-        Action::Feed => streams::feed(connection, limiter, query, &parts.headers).await,
+        Action::Feed => streams::feed(client, limiter, query, &parts.headers).await,
         Action::OnlyOnce => streams::submit(door, streams::first_of(door, Mode::OnlyOnce)?, &body.await?).await,
         Action::StrictlyOnce => streams::submit(door, streams::first_of(door, Mode::StrictlyOnce)?, &body.await?).await,
         Action::TimeSync => Ok(streams::time_sync(door)),
-        Action::WebSocket => streams::websocket(connection, &parts.headers, upgrade),
+        Action::WebSocket => streams::websocket(client, &parts.headers, upgrade),
         Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
         Action::Readyz => readyz(door),
         Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", metrics::text(door))),

@@ -2,10 +2,11 @@
 
 use super::metrics::Metrics;
 use super::server::HttpSettings;
-use crate::stomp::House;
+use crate::listener::Census;
+use crate::stomp::SessionContext;
 use crate::stomp::time::TimeTopic;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tidegate::Gate;
 use tokio::sync::watch;
 
@@ -13,14 +14,13 @@ pub(crate) struct Door {
     pub(crate) gate: Gate,
     pub(crate) settings: HttpSettings,
     pub(crate) metrics: Metrics,
+    pub(crate) census: Arc<Census>,
     /// True once the door was told to stop.
     pub(crate) draining: AtomicBool,
-    /// Turns true with it, for those who wait.
+    /// Turns true with it, for feeds and sessions that wait.
     pub(crate) closing: watch::Sender<bool>,
-    /// Who listens to the time.
+    /// The subscribers of `/topic/time`.
     pub(crate) time: Arc<TimeTopic>,
-    /// Counts up with every round of the watchdog.
-    pub(crate) tick: AtomicU64,
 }
 
 impl Door {
@@ -30,18 +30,26 @@ impl Door {
             gate,
             settings,
             metrics: Metrics::default(),
+            census: Arc::default(),
             draining: AtomicBool::new(false),
             closing: watch::Sender::new(false),
             time,
-            tick: AtomicU64::new(0),
         }
     }
-    /// What STOMP sessions share.
-    pub(crate) fn house(&self) -> House {
-        House {
+
+    /// Feeds and sessions end, and `/readyz` says so.
+    pub(crate) fn close(&self) {
+        self.draining.store(true, Relaxed);
+        self.closing.send_replace(true);
+    }
+
+    /// What a STOMP session shares with the others.
+    pub(crate) fn session_context(&self) -> SessionContext {
+        SessionContext {
             streams: Arc::clone(&self.settings.streams),
             time: Arc::clone(&self.time),
             closing: self.closing.subscribe(),
+            write_timeout: self.settings.write_timeout,
         }
     }
 }

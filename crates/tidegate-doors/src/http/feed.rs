@@ -2,7 +2,9 @@
 //!
 //! The client reads at its own pace; one that is too slow is told so in an event `error`, and cut.
 
-use super::connections::{Connection, Phase};
+use super::client::Client;
+use super::door::Door;
+use crate::listener::Busy;
 use crate::pace::Paced;
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame};
@@ -21,9 +23,10 @@ type Next = Pin<Box<dyn Future<Output = (Paced, Heard)> + Send + Sync>>;
 
 /// The body of a feed.
 pub(crate) struct Feed {
-    connection: Arc<Connection>,
+    door: Arc<Door>,
     /// `None` after the end.
     next: Option<Next>,
+    _busy: Busy,
 }
 
 enum Heard {
@@ -34,15 +37,15 @@ enum Heard {
 }
 
 impl Feed {
-    pub(crate) fn new(connection: Arc<Connection>, subscription: Paced) -> Feed {
-        let next = hear(Arc::clone(&connection), subscription);
-        Feed { connection, next: Some(next) }
+    pub(crate) fn new(client: &Client, subscription: Paced) -> Feed {
+        let door = Arc::clone(&client.door);
+        Feed { next: Some(hear(&door, subscription)), door, _busy: client.busy() }
     }
 }
 
-fn hear(connection: Arc<Connection>, mut subscription: Paced) -> Next {
+fn hear(door: &Door, mut subscription: Paced) -> Next {
+    let mut closing = door.closing.subscribe();
     Box::pin(async move {
-        let mut closing = connection.door.closing.subscribe();
         let heard = tokio::select! {
             heard = timeout(QUIET_MAX, subscription.next()) => match heard {
                 Ok(Ok(messages)) => Heard::Messages(messages),
@@ -69,14 +72,8 @@ impl Body for Feed {
             Heard::Cut(cut) => return Poll::Ready(Some(Ok(Frame::data(last_words(*cut))))),
             Heard::Closing => return Poll::Ready(None),
         };
-        self.next = Some(hear(Arc::clone(&self.connection), subscription));
+        self.next = Some(hear(&self.door, subscription));
         Poll::Ready(Some(Ok(Frame::data(text))))
-    }
-}
-
-impl Drop for Feed {
-    fn drop(&mut self) {
-        self.connection.enter(Phase::Idle);
     }
 }
 

@@ -6,7 +6,7 @@
 use super::door::Door;
 use super::routes::{ROUTE_COUNT, ROUTES};
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate::{LimiterInfo, Micros};
 use tidegate_events::{Counts, Stream};
 
@@ -21,10 +21,6 @@ const BUCKETS_US: [u64; 12] = [5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_00
 #[derive(Default)]
 pub(crate) struct Metrics {
     routes: [RouteMetrics; ROUTE_COUNT + 1],
-    pub(crate) connections: AtomicUsize,
-    pub(crate) connections_total: AtomicU64,
-    pub(crate) refused_total: AtomicU64,
-    pub(crate) cut_total: AtomicU64,
 }
 
 #[derive(Default)]
@@ -229,8 +225,8 @@ fn seconds(us: u64) -> String {
 }
 
 fn push_connections(text: &mut String, door: &Door) {
-    let metrics = &door.metrics;
-    let open = metrics.connections.load(Relaxed) as u64;
+    let census = &door.census;
+    let open = census.open() as u64;
     let all = [
         ("tidegate_http_connections", "gauge", "Open connections.", open),
         (
@@ -239,23 +235,18 @@ fn push_connections(text: &mut String, door: &Door) {
             "Connections that may be open.",
             door.settings.max_connections as u64,
         ),
-        (
-            "tidegate_http_connections_total",
-            "counter",
-            "Connections accepted.",
-            metrics.connections_total.load(Relaxed),
-        ),
+        ("tidegate_http_connections_total", "counter", "Connections accepted.", census.accepted()),
         (
             "tidegate_http_connections_refused_total",
             "counter",
             "Connections refused because all were taken.",
-            metrics.refused_total.load(Relaxed),
+            census.refused(),
         ),
         (
             "tidegate_http_connections_cut_total",
             "counter",
             "Connections cut because the client was idle or slow.",
-            metrics.cut_total.load(Relaxed),
+            census.cut(),
         ),
     ];
     for (name, kind, help, value) in all {

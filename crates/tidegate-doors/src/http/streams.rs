@@ -1,6 +1,6 @@
 //! `/v1/streams`: events in, what incubates, and the feed out.
 
-use super::connections::Connection;
+use super::client::Client;
 use super::door::Door;
 use super::feed::Feed;
 use super::json::shorten;
@@ -81,12 +81,12 @@ pub(crate) async fn get(door: &Door, piece: &str) -> Result<Reply, Problem> {
 
 /// Server-sent events, from `Last-Event-ID` or `?from_clock=N` on.
 pub(crate) async fn feed(
-    connection: &Arc<Connection>,
+    client: &Arc<Client>,
     piece: &str,
     text: Option<&str>,
     headers: &HeaderMap,
 ) -> Result<Reply, Problem> {
-    let stream = named(&connection.door, piece)?;
+    let stream = named(&client.door, piece)?;
     let [asked] = query::read(text, ["from_clock"])?;
     // A browser that comes back asks for the same address, with the id of the last message that it has since.
     let from = match (headers.get("last-event-id"), asked) {
@@ -95,7 +95,7 @@ pub(crate) async fn feed(
         (None, None) => None,
     };
     let subscription = Paced::subscribe(stream, from).await;
-    Ok(feed_reply(Feed::new(Arc::clone(connection), subscription)))
+    Ok(feed_reply(Feed::new(client, subscription)))
 }
 
 pub(crate) fn time_sync(door: &Door) -> Reply {
@@ -104,14 +104,10 @@ pub(crate) fn time_sync(door: &Door) -> Reply {
 }
 
 /// `/ws`: answers 101, and leaves the rest to the connection.
-pub(crate) fn websocket(
-    connection: &Connection,
-    headers: &HeaderMap,
-    upgrade: Option<OnUpgrade>,
-) -> Result<Reply, Problem> {
+pub(crate) fn websocket(client: &Client, headers: &HeaderMap, upgrade: Option<OnUpgrade>) -> Result<Reply, Problem> {
     let fields = handshake::accept(headers).map_err(|detail| Problem::new(426, "not_a_websocket", detail))?;
     let upgrade = upgrade.ok_or_else(|| Problem::new(426, "not_a_websocket", "this connection cannot be upgraded"))?;
-    connection.go_over_to(upgrade);
+    client.go_over_to(upgrade);
     Ok(switching_reply(fields))
 }
 

@@ -4,8 +4,9 @@
 //! why; nothing of it has been done then.
 
 use super::subscription::{Ended, Label, follow, follow_time};
-use super::writer::{Failed, STALL, Writer};
-use super::{House, words};
+use super::writer::{Gone, Writer};
+use super::{SessionContext, words};
+use crate::listener::{Connection, Order};
 use bytes::{Buf as _, BytesMut};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,18 +28,32 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 const BEAT_MS: u64 = 1_000;
 
 /// Serves a client on a WebSocket that is open.
-pub(crate) async fn serve<IO: AsyncRead + AsyncWrite + Send + 'static>(io: IO, house: House) {
+pub(crate) async fn serve<IO: AsyncRead + AsyncWrite + Send + 'static>(
+    io: IO,
+    connection: &Connection,
+    context: SessionContext,
+) {
     let (reader, writer) = tokio::io::split(io);
-    let mut session = Session::new(house, Arc::new(Writer::new(writer)));
-    let end = session.run(reader).await;
+    let write_timeout = context.write_timeout;
+    let mut session = Session::new(context, Arc::new(Writer::new(writer)));
+    let end = tokio::select! {
+        biased;
+        end = session.run(reader) => end,
+        () = cut(connection) => End::too_slow(write_timeout),
+    };
     let Session { out, tasks, .. } = session;
     drop(tasks);
-    // Whoever is gone hears nothing.
+    // A client that is gone hears nothing.
     out.end(end.words()).await;
 }
 
+/// Ends when the listener cuts the client. To finish, sessions are told by the closing door.
+async fn cut(connection: &Connection) {
+    while connection.ordered().await != Order::Cut {}
+}
+
 struct Session<IO> {
-    house: House,
+    context: SessionContext,
     out: Arc<Writer<WriteHalf<IO>>>,
     tasks: JoinSet<Ended>,
     subscriptions: HashMap<String, AbortHandle>,
@@ -69,6 +84,12 @@ enum End {
 }
 
 impl End {
+    fn too_slow(write_timeout: Duration) -> End {
+        let seconds = write_timeout.as_secs_f32();
+        let detail = format!("nothing was read for {seconds} s; read faster, and subscribe again with from-clock");
+        End::Refused { message: "too slow", detail, receipt: None }
+    }
+
     fn words(&self) -> bytes::Bytes {
         match self {
             End::Gone => words::close(1000),
@@ -85,23 +106,16 @@ fn refuse<T>(message: &'static str, detail: impl Into<String>) -> Result<T, End>
     Err(End::Refused { message, detail: detail.into(), receipt: None })
 }
 
-impl From<Failed> for End {
-    fn from(failed: Failed) -> End {
-        let detail = || {
-            let seconds = STALL.as_secs();
-            format!("nothing was read for {seconds} s; read faster, and subscribe again with from-clock")
-        };
-        match failed {
-            Failed::Stalled => End::Refused { message: "too slow", detail: detail(), receipt: None },
-            Failed::Gone => End::Gone,
-        }
+impl From<Gone> for End {
+    fn from(Gone: Gone) -> End {
+        End::Gone
     }
 }
 
 impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
-    fn new(house: House, out: Arc<Writer<WriteHalf<IO>>>) -> Session<IO> {
+    fn new(context: SessionContext, out: Arc<Writer<WriteHalf<IO>>>) -> Session<IO> {
         Session {
-            house,
+            context,
             out,
             tasks: JoinSet::new(),
             subscriptions: HashMap::new(),
@@ -113,13 +127,13 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
 
     async fn run(&mut self, mut reader: impl AsyncRead + Unpin) -> End {
         let mut buffer = BytesMut::with_capacity(4 << 10);
-        let mut closing = self.house.closing.clone();
+        let mut closing = self.context.closing.clone();
         loop {
             if let Err(end) = self.take_all(&mut buffer).await {
                 return end;
             }
-            if let Err(failed) = self.say_beat().await {
-                return failed.into();
+            if let Err(Gone) = self.say_beat().await {
+                return End::Gone;
             }
             let deadline = self.deadline();
             tokio::select! {
@@ -133,7 +147,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
                         let message = if matches!(cut, Cut::Anew(_)) { "began anew" } else { "too slow" };
                         return End::Refused { message, detail: cut.to_string(), receipt: None };
                     }
-                    Ok(Ended::Failed(failed)) => return failed.into(),
+                    Ok(Ended::Gone) => return End::Gone,
                     // An error: unsubscribed.
                     Ok(Ended::Over) | Err(_) => {}
                 },
@@ -145,7 +159,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
     }
 
     /// A heart-beat, if it is time for one.
-    async fn say_beat(&mut self) -> Result<(), Failed> {
+    async fn say_beat(&mut self) -> Result<(), Gone> {
         if let Some((every, next)) = &mut self.beat
             && *next <= Instant::now()
         {
@@ -268,7 +282,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
             return refuse("unknown destination", format!("SEND goes to /app/STREAM, not to {}", shown(destination)));
         };
         if name == "time" {
-            self.house.time.begin();
+            self.context.time.begin();
             return Ok(None);
         }
         match self.stream(name)?.submit(frame.body).await {
@@ -309,7 +323,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         };
         let label = Label { id: id.to_owned(), destination: destination.to_owned(), acknowledges };
         let handle = match name {
-            "time" => self.tasks.spawn(follow_time(self.house.time.subscribe(), label, self.out.clone())),
+            "time" => self.tasks.spawn(follow_time(self.context.time.subscribe(), label, self.out.clone())),
             name => {
                 let stream = Arc::clone(self.stream(name)?);
                 self.tasks.spawn(follow(stream, from, label, self.out.clone()))
@@ -333,7 +347,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
 
     /// A stream by its name, or the first of a mode by the original's.
     fn stream(&self, name: &str) -> Result<&Arc<Stream>, End> {
-        let streams = &self.house.streams;
+        let streams = &self.context.streams;
         let found = streams.get(name).or_else(|| match name {
             "only-once" => streams.first_of(Mode::OnlyOnce),
             "strictly-once" => streams.first_of(Mode::StrictlyOnce),

@@ -1,6 +1,6 @@
 //! One subscription: a topic's messages into MESSAGE frames, and those to the socket.
 
-use super::writer::{Failed, Writer};
+use super::writer::{Gone, Writer};
 use crate::pace::Paced;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub(super) struct Label {
 /// Why a subscription ended.
 pub(super) enum Ended {
     Cut(Cut),
-    /// Its frames cannot be written.
-    Failed(Failed),
+    /// Its frames cannot be written: the client is gone.
+    Gone,
     /// There is nothing more to tell.
     Over,
 }
@@ -41,8 +41,8 @@ pub(super) async fn follow<W: AsyncWrite + Unpin>(
     loop {
         match subscription.next().await {
             Ok(messages) => {
-                if let Err(failed) = out.write(label.frames(&messages)).await {
-                    return Ended::Failed(failed);
+                if let Err(Gone) = out.write(label.frames(&messages)).await {
+                    return Ended::Gone;
                 }
             }
             Err(cut) => return Ended::Cut(cut),
@@ -65,8 +65,8 @@ pub(super) async fn follow_time<W: AsyncWrite + Unpin>(
                 label.push_head(&mut frame, count, "text/plain", time.len());
                 frame.extend_from_slice(&time);
                 frame.push(0);
-                if let Err(failed) = out.write([frame.into()]).await {
-                    return Ended::Failed(failed);
+                if let Err(Gone) = out.write([frame.into()]).await {
+                    return Ended::Gone;
                 }
             }
             Err(broadcast::error::RecvError::Lagged(_)) => {}

@@ -1,8 +1,11 @@
-//! The writing half of a session: whoever has something to say writes it, one after another.
+//! The writing half of a session: its subscriptions write to the socket themselves, one after another.
 //!
 //! There is no queue and no task between a subscription and the socket: what a subscriber has not read yet
-//! lies in its stream's log, and waking a second task would cost as much as the write. An eye is kept on
-//! clients that do not read.
+//! lies in its stream's log, and waking a second task would cost as much as the write.
+//!
+//! The lock is the subscriptions' turn at their client's socket, and is held while one of them waits for the client to read: frames
+//! must not mix. It is an asynchronous one, so that no thread waits, and only the client's own subscriptions ever do. The listener ends
+//! the wait when the client does not read.
 //! Invariant: frames are whole. A writer that is dropped half-way leaves its rest here, and it goes out first.
 
 use super::words;
@@ -14,8 +17,6 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-/// A client that takes no byte for so long, while there are some for it, is stalled.
-pub(super) const STALL: Duration = Duration::from_secs(10);
 /// How long a client may take to read why it is cut.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 /// Most parts of one write.
@@ -31,13 +32,9 @@ struct Half<W> {
     last: Instant,
 }
 
-/// Why nothing more can be written.
+/// Nothing more can be written: the client is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Failed {
-    /// The client does not read.
-    Stalled,
-    Gone,
-}
+pub(super) struct Gone;
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
     pub(super) fn new(io: W) -> Writer<W> {
@@ -45,7 +42,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 
     /// Writes these parts, and whatever another has left.
-    pub(super) async fn write(&self, parts: impl IntoIterator<Item = Bytes>) -> Result<(), Failed> {
+    pub(super) async fn write(&self, parts: impl IntoIterator<Item = Bytes>) -> Result<(), Gone> {
         let mut half = self.0.lock().await;
         half.unwritten.extend(parts);
         half.flush().await
@@ -53,7 +50,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 
     /// Writes a heart-beat unless there was something within that time, or is now. Gives when it is to be asked
     /// again.
-    pub(super) async fn beat(&self, every: Duration) -> Result<Instant, Failed> {
+    pub(super) async fn beat(&self, every: Duration) -> Result<Instant, Gone> {
         let Ok(mut half) = self.0.try_lock() else { return Ok(Instant::now() + every) };
         if half.last.elapsed() >= every {
             half.unwritten.push_back(words::heart_beat());
@@ -78,16 +75,12 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Half<W> {
-    async fn flush(&mut self) -> Result<(), Failed> {
+    async fn flush(&mut self) -> Result<(), Gone> {
         while !self.unwritten.is_empty() {
-            match timeout(STALL, self.write_some()).await {
-                Err(_) => return Err(Failed::Stalled),
-                Ok(Err(_)) => return Err(Failed::Gone),
-                Ok(Ok(())) => {}
-            }
+            self.write_some().await.map_err(|_| Gone)?;
         }
         self.last = Instant::now();
-        self.io.flush().await.map_err(|_| Failed::Gone)
+        self.io.flush().await.map_err(|_| Gone)
     }
 
     /// One write. Dropped before its end, it has written nothing.
@@ -139,18 +132,11 @@ mod tests {
         assert_eq!((written, heard.as_str()), ((), "one two three."));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn c4_one_who_does_not_read_is_noticed_and_gets_whole_frames_all_the_same() {
-        let (near, mut far) = tokio::io::duplex(4);
-        let writer = Writer::new(near);
-        let start = Instant::now();
-        assert_eq!(writer.write(parts(&["abcdef"])).await, Err(Failed::Stalled));
-        assert_eq!(start.elapsed().as_secs(), STALL.as_secs());
-        let mut heard = String::new();
-        let (_, _) = tokio::join!(writer.end(Bytes::from_static(b"!")), far.read_to_string(&mut heard));
-        assert_eq!(heard, "abcdef!");
+    #[tokio::test]
+    async fn a_client_that_is_gone_is_noticed() {
+        let (near, far) = tokio::io::duplex(4);
         drop(far);
-        assert_eq!(writer.write(parts(&["x"])).await, Err(Failed::Gone));
+        assert_eq!(Writer::new(near).write(parts(&["x"])).await, Err(Gone));
     }
 
     #[tokio::test(start_paused = true)]

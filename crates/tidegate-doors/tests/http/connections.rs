@@ -110,6 +110,26 @@ fn s1_past_the_cap_connections_are_refused_until_one_ends() {
 }
 
 #[test]
+fn m6_one_address_does_not_take_all_connections() {
+    let settings = HttpSettings { max_connections_per_address: Some(2), ..HttpSettings::default() };
+    let server = Server::with(settings);
+    let mut open: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    for client in &mut open {
+        client.send(HIT, "");
+        assert_eq!(client.response().unwrap().status, 200);
+    }
+    let mut third = server.connect();
+    third.send(HIT, "");
+    let expected = "503 \"code\":\"too_many_connections\" & your address & retry-after: 1 & connection: close";
+    check_response("the third", &third.response().unwrap(), expected);
+    let mut other = server.connect_from("127.0.0.2");
+    other.send(HIT, "");
+    assert_eq!(other.response().unwrap().status, 200, "another address has its own");
+    drop(open);
+    eventually("a place", || server.ask(HIT).status == 200);
+}
+
+#[test]
 fn a_stop_lets_the_request_under_way_end() {
     let mut server = Server::start();
     let body = r#"{"limiter":"ten","key":"u1"}"#;

@@ -96,6 +96,16 @@ impl Server {
         Client { stream, buffer: Vec::new(), bodiless: false }
     }
 
+    /// The same, from another address of this machine.
+    pub(crate) fn connect_from(&self, address: &str) -> Client {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let local: SocketAddr = format!("{address}:0").parse().unwrap();
+        socket.bind(&local.into()).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Client { stream: socket.into(), buffer: Vec::new(), bodiless: false }
+    }
+
     /// One request on a connection of its own: `METHOD PATH [BODY]`.
     pub(crate) fn ask(&self, request: &str) -> Response {
         self.ask_with(request, "")

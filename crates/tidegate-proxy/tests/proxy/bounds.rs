@@ -230,6 +230,79 @@ fn p6_connections_are_bounded() {
     });
 }
 
+#[test]
+fn m6_one_address_does_not_take_all_connections() {
+    let origin = Origin::start();
+    let settings = Settings { max_connections_per_address: Some(2), workers: 2, ..Settings::default() };
+    let proxy = proxy_with(origin.policy("100 per day"), settings);
+    runtime().block_on(async {
+        let open =
+            [TcpStream::connect(proxy.address()).await.unwrap(), TcpStream::connect(proxy.address()).await.unwrap()];
+        eventually("both are in", async || var(&proxy, "connections").await == 2).await;
+        let answer = get(proxy.address(), "/").await;
+        assert!(status(&answer) == 503 && answer.contains("your address"), "{answer}");
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let mut other = socket.connect(proxy.address()).await.unwrap();
+        other.write_all(&request("/")).await.unwrap();
+        let mut answer = String::new();
+        other.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(status(&answer), 200, "another address has its own");
+        drop(open);
+        eventually("a place", async || status(&get(proxy.address(), "/").await) == 200).await;
+    });
+}
+
+/// A connection that had sent the beginning of HTTP/2's preface was looked at every 5 ms for the rest: two thousand took half
+/// a processor, and others waited for it.
+#[test]
+fn p6_part_of_a_preface_costs_nothing() {
+    let origin = Origin::start();
+    let proxy = proxy(origin.policy("100 per day"));
+    runtime().block_on(async {
+        let mut open = Vec::new();
+        for _ in 0..300 {
+            let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+            stream.write_all(b"P").await.unwrap();
+            open.push(stream);
+        }
+        eventually("all are in", async || var(&proxy, "connections").await == 300).await;
+        let before = cpu_time();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let took = cpu_time() - before;
+        assert!(took < Duration::from_millis(30), "{took:?} of a second for connections that do nothing");
+    });
+}
+
+/// Time that this process, the proxy's threads included, had a processor.
+fn cpu_time() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let times = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("schedstat")).ok());
+    let nanos = times.map(|text| text.split(' ').next().unwrap().parse::<u64>().unwrap());
+    Duration::from_nanos(nanos.sum())
+}
+
+#[test]
+fn a_preface_in_pieces_is_http2_all_the_same() {
+    let origin = Origin::start();
+    let proxy = proxy(origin.policy("100 per day"));
+    runtime().block_on(async {
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        for piece in [&b"P"[..], b"RI * HT", b"TP/2.0\r\n\r", b"\nSM\r\n\r\n", &settings] {
+            stream.write_all(piece).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let mut frame = [0; 9];
+        stream.read_exact(&mut frame).await.unwrap();
+        assert_eq!(frame[3], 4, "SETTINGS are answered with SETTINGS");
+        // And what only looks like one is read from its first byte on.
+        let answer = send(proxy.address(), b"PRI * HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").await;
+        assert_eq!(status(&answer), 400, "{answer}");
+    });
+}
+
 /// Slow heads, idle connections and bodies that stop are cut.
 #[test]
 fn p6_slow_clients_are_cut() {

@@ -1,0 +1,71 @@
+//! One client of the door, served from its first request to its end.
+
+use super::dispatch::dispatch;
+use super::door::Door;
+use crate::listener::{Busy, Connection, Order, Watched};
+use crate::stomp;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A client and its connection.
+pub(crate) struct Client {
+    pub(crate) door: Arc<Door>,
+    pub(crate) connection: Arc<Connection>,
+    /// What comes after the answer 101.
+    upgrade: Mutex<Option<OnUpgrade>>,
+}
+
+impl Client {
+    /// After the answer under way it speaks STOMP.
+    pub(crate) fn go_over_to(&self, upgrade: OnUpgrade) {
+        *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
+    }
+
+    fn upgrade(&self) -> Option<OnUpgrade> {
+        self.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Its connection is neither idle nor sending a head as long as the answer holds this.
+    pub(crate) fn busy(&self) -> Busy {
+        Busy::new(Arc::clone(&self.connection))
+    }
+}
+
+/// Serves one connection to its end.
+pub(crate) async fn run(http: http1::Builder, door: Arc<Door>, connection: Arc<Connection>) {
+    let client = Arc::new(Client { door, connection: Arc::clone(&connection), upgrade: Mutex::new(None) });
+    // Bodies come while their request is being answered, so that all that comes between requests is a head.
+    let io = TokioIo::new(Watched::new(Arc::clone(&connection), |_: &mut [u8]| true));
+    let served = Arc::clone(&client);
+    let service = service_fn(move |request| {
+        let client = Arc::clone(&served);
+        async move {
+            let _busy = client.busy();
+            Ok::<_, Infallible>(dispatch(&client, request).await)
+        }
+    });
+    let mut serving = pin!(http.serve_connection(io, service).with_upgrades());
+    loop {
+        tokio::select! {
+            biased;
+            // An error here is the client's going away or not speaking HTTP: nobody is left to tell.
+            _ = serving.as_mut() => break,
+            order = connection.ordered() => match order {
+                Order::Cut => return,
+                Order::Finish => serving.as_mut().graceful_shutdown(),
+            },
+        }
+    }
+    if let Some(upgrade) = client.upgrade()
+        && let Ok(upgraded) = upgrade.await
+    {
+        // A session has time limits of its own, but for a client that does not read.
+        let _busy = client.busy();
+        stomp::serve(TokioIo::new(upgraded), &connection, client.door.session_context()).await;
+    }
+}

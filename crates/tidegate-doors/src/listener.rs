@@ -1,0 +1,104 @@
+//! The listener: accepts TCP connections, caps them, refuses past the cap, cuts those that stall, and drains on stop.
+//!
+//! Every TCP connection of Tidegate comes in here: those of the HTTP door (and so of STOMP, which begins as an HTTP request), of
+//! the proxy and of its admin address. [`serve`] does all of it in one loop. The proxy spreads its connections over threads, and uses
+//! the two halves: an [`Acceptor`], and in each thread a [`Roster`].
+//!
+//! Time limits take no timer for each connection: a connection notes the tick at which it began to be idle, to send a head or
+//! not to read, and a sweep over all of them twice a second cuts those that are over their limit. The price: a limit may be
+//! overstayed by up to two ticks.
+//!
+//! What a connection speaks is found out in one place, [`Connection::protocol`]; a TLS handshake and its ALPN belong there, and the
+//! stream that it makes into the private `stream` module, through which every byte goes.
+//! Invariant: a client's bytes go through [`Watched`] and nowhere else, so that the sweep sees a client that does not read.
+
+mod acceptor;
+mod census;
+mod connection;
+mod roster;
+mod stream;
+mod ticks;
+mod watched;
+
+pub use acceptor::{Accepted, Acceptor, HandedOver};
+pub use census::Census;
+pub use connection::{Busy, Connection, Order};
+pub use roster::Roster;
+pub use stream::Protocol;
+pub use ticks::{IdleTimeout, TICK, TickClock, ticks};
+pub use watched::Watched;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// What connections may take: how many, and for how long.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// Connections open at once; past it a connection is answered 503 and closed.
+    pub max_connections: usize,
+    /// Connections open at once from one address (IPv6: from one /64); `None`: nine tenths of all, so that one address
+    /// never takes every place, and a reverse proxy in front still has most of them.
+    pub max_per_address: Option<usize>,
+    /// How long a head may take from its first byte to its last.
+    pub head_timeout: Duration,
+    /// How long a connection may wait for its next request.
+    pub idle_timeout: Duration,
+    /// How long a client may read nothing while something is to be written.
+    pub write_timeout: Duration,
+    /// How long connections may take to end after the stop.
+    pub drain_timeout: Duration,
+    /// What the kernel is asked to keep of bytes that a client has not acknowledged; `None`: as much as it likes.
+    pub send_buffer_bytes: Option<usize>,
+}
+
+impl Bounds {
+    fn per_address(&self) -> usize {
+        self.max_per_address.unwrap_or(self.max_connections - self.max_connections / 10)
+    }
+}
+
+/// Serves each connection with `serve`, until `shutdown` is done: then no more are accepted, those that are open may end within
+/// [`Bounds::drain_timeout`], and the rest is cut.
+///
+/// # Errors
+/// When the listener is unusable. Failures that pass, such as too many open files, are waited out.
+pub async fn serve<Serving: Future<Output = ()> + Send + 'static>(
+    listener: TcpListener,
+    bounds: Bounds,
+    census: Arc<Census>,
+    shutdown: impl Future<Output = ()>,
+    serve: impl Fn(Arc<Connection>) -> Serving,
+) -> io::Result<()> {
+    let mut roster = Roster::new(&bounds);
+    let outcome = {
+        let mut acceptor = Acceptor::new(listener, bounds, census);
+        tokio::select! {
+            () = shutdown => Ok(()),
+            error = serve_all(&mut acceptor, &mut roster, serve) => Err(error),
+        }
+    };
+    roster.drain().await;
+    outcome
+}
+
+/// Goes on until the listener breaks.
+async fn serve_all<Serving: Future<Output = ()> + Send + 'static>(
+    acceptor: &mut Acceptor,
+    roster: &mut Roster,
+    serve: impl Fn(Arc<Connection>) -> Serving,
+) -> io::Error {
+    let mut rounds = interval(TICK);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            accepted = acceptor.next() => match accepted {
+                Ok(accepted) => roster.serve(accepted, &serve),
+                Err(error) => return error,
+            },
+            _ = rounds.tick() => roster.sweep(),
+        }
+    }
+}

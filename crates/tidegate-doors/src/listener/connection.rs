@@ -1,0 +1,226 @@
+//! One client's connection: its socket, what it does, and since when.
+//!
+//! The socket is behind a lock of its own, as two want it: HTTP reads and writes, and a request that waits must know whether
+//! the client is still there. What is done under the lock never blocks.
+
+use super::acceptor::Accepted;
+use super::census::Place;
+use super::stream::{Protocol, Stream};
+use super::ticks::{IdleTimeout, TickClock};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use tokio::sync::Notify;
+
+/// A connection that a client opened.
+#[derive(Debug)]
+pub struct Connection {
+    peer: SocketAddr,
+    socket: Mutex<Stream>,
+    clock: Arc<TickClock>,
+    /// Requests that are being answered.
+    busy: AtomicU32,
+    /// The tick at which it became idle or began to send a head; the lowest bit tells which.
+    since: AtomicU64,
+    /// The tick since which the client has not read what is written; 0: it reads, or there is nothing to read.
+    unread_since: AtomicU64,
+    /// Bytes that it has read since then.
+    taken: AtomicU64,
+    /// What comes is not looked at any more: it is no HTTP/1.
+    is_switched: AtomicBool,
+    order: AtomicU8,
+    ordered: Notify,
+    pub(super) place: Place,
+}
+
+/// What the listener tells a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// End after the answers under way.
+    Finish,
+    /// End now.
+    Cut,
+}
+
+/// The time limits in ticks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) head: u64,
+    pub(super) idle: u64,
+    pub(super) write: u64,
+}
+
+const IN_HEAD: u64 = 1;
+
+/// A client that takes fewer bytes than this within the write limit counts as one that takes none.
+const PROGRESS_BYTES_MIN: u64 = 4 << 10;
+
+impl Connection {
+    pub(super) fn new(accepted: Accepted, clock: Arc<TickClock>) -> Connection {
+        let Accepted { stream, peer, place } = accepted;
+        Connection {
+            peer,
+            socket: Mutex::new(Stream::new(stream)),
+            busy: AtomicU32::new(0),
+            // The first head must come in time like any other.
+            since: AtomicU64::new(clock.now() << 1 | IN_HEAD),
+            unread_since: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            is_switched: AtomicBool::new(false),
+            order: AtomicU8::new(0),
+            ordered: Notify::new(),
+            clock,
+            place,
+        }
+    }
+
+    /// Whose connection it is.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// What the client speaks, once its first bytes tell.
+    ///
+    /// # Errors
+    /// When the connection broke.
+    pub async fn protocol(&self) -> io::Result<Protocol> {
+        let protocol = poll_fn(|cx| self.socket().poll_protocol(cx)).await?;
+        if protocol == Protocol::Http2 {
+            self.switch_protocol();
+        }
+        Ok(protocol)
+    }
+
+    /// What comes next on this connection is no HTTP/1.
+    pub fn switch_protocol(&self) {
+        self.is_switched.store(true, Relaxed);
+        self.begin_idle();
+    }
+
+    /// Has the client closed its side, or broken off? The kernel knows even while unread bytes stand before the end.
+    #[cfg(unix)]
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let socket = self.socket();
+        let mut fds = [PollFd::new(&socket.tcp, PollFlags::RDHUP)];
+        let asked = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        asked.is_ok() && fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// A limit on how long a peer may be silent, in this connection's thread.
+    #[must_use]
+    pub fn idle_timeout(&self, limit_ticks: u64) -> IdleTimeout {
+        IdleTimeout::new(Arc::clone(&self.clock), limit_ticks)
+    }
+
+    /// The next order of the listener.
+    pub async fn ordered(&self) -> Order {
+        loop {
+            match self.order.load(Relaxed) {
+                ORDER_CUT => return Order::Cut,
+                // It is told once. A cut that came meanwhile stands.
+                ORDER_FINISH if self.order.compare_exchange(ORDER_FINISH, 0, Relaxed, Relaxed).is_ok() => {
+                    return Order::Finish;
+                }
+                0 => self.ordered.notified().await,
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn give(&self, order: Order) {
+        let order = match order {
+            Order::Finish => ORDER_FINISH,
+            Order::Cut => ORDER_CUT,
+        };
+        self.order.fetch_max(order, Relaxed);
+        self.ordered.notify_one();
+    }
+
+    /// Does it take longer than it may?
+    pub(super) fn overstays(&self, limits: Limits) -> bool {
+        let longer = |since: u64, limit: u64| self.clock.now().saturating_sub(since) > limit;
+        let unread_since = self.unread_since.load(Relaxed);
+        if unread_since > 0 && longer(unread_since, limits.write) {
+            return true;
+        }
+        if self.busy.load(Relaxed) > 0 {
+            return false;
+        }
+        let since = self.since.load(Relaxed);
+        longer(since >> 1, if since & IN_HEAD == 0 { limits.idle } else { limits.head })
+    }
+
+    pub(super) fn is_switched(&self) -> bool {
+        self.is_switched.load(Relaxed)
+    }
+
+    /// Bytes came in, and the last of them stands in a head, or not. While a request is being answered that is of no account.
+    pub(super) fn note_read(&self, in_head: bool) {
+        let was_in_head = self.since.load(Relaxed) & IN_HEAD != 0;
+        if in_head != was_in_head && self.busy.load(Relaxed) == 0 {
+            self.since.store(self.clock.now() << 1 | u64::from(in_head), Relaxed);
+        }
+    }
+
+    /// It was tried to write. What the client takes ends its stall only if it is not next to nothing.
+    pub(super) fn note_written(&self, written: &Poll<io::Result<usize>>) {
+        let unread_since = self.unread_since.load(Relaxed);
+        match written {
+            Poll::Pending if unread_since == 0 => {
+                self.taken.store(0, Relaxed);
+                self.unread_since.store(self.clock.now(), Relaxed);
+            }
+            Poll::Ready(Ok(count)) if unread_since > 0 => {
+                let taken = self.taken.fetch_add(*count as u64, Relaxed) + *count as u64;
+                if taken >= PROGRESS_BYTES_MIN {
+                    self.unread_since.store(0, Relaxed);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// All that there was to write is written.
+    pub(super) fn note_flushed(&self) {
+        if self.unread_since.load(Relaxed) > 0 {
+            self.unread_since.store(0, Relaxed);
+        }
+    }
+
+    fn begin_idle(&self) {
+        self.since.store(self.clock.now() << 1, Relaxed);
+    }
+
+    pub(super) fn socket(&self) -> MutexGuard<'_, Stream> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const ORDER_FINISH: u8 = 1;
+const ORDER_CUT: u8 = 2;
+
+/// A connection that is busy while this lives: neither idle nor sending a head.
+#[derive(Debug)]
+pub struct Busy(Arc<Connection>);
+
+impl Busy {
+    /// Begins.
+    #[must_use]
+    pub fn new(connection: Arc<Connection>) -> Busy {
+        connection.busy.fetch_add(1, Relaxed);
+        Busy(connection)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.begin_idle();
+        self.0.busy.fetch_sub(1, Relaxed);
+    }
+}

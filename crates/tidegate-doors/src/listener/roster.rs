@@ -1,0 +1,76 @@
+//! The connections that one thread serves: their tasks, the sweep over them, and their end.
+
+use super::Bounds;
+use super::acceptor::Accepted;
+use super::connection::{Connection, Limits, Order};
+use super::ticks::{TickClock, ticks};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// All open connections of a thread, and closed ones until the next sweep.
+pub struct Roster {
+    clock: Arc<TickClock>,
+    limits: Limits,
+    drain_timeout: Duration,
+    connections: Vec<Weak<Connection>>,
+    tasks: JoinSet<()>,
+}
+
+impl Roster {
+    /// An empty one with these time limits.
+    #[must_use]
+    pub fn new(bounds: &Bounds) -> Roster {
+        let limits = Limits {
+            head: ticks(bounds.head_timeout),
+            idle: ticks(bounds.idle_timeout),
+            write: ticks(bounds.write_timeout),
+        };
+        Roster {
+            clock: Arc::default(),
+            limits,
+            drain_timeout: bounds.drain_timeout,
+            connections: Vec::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Serves a connection in a task of its own.
+    pub fn serve<Serving: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        accepted: Accepted,
+        serve: impl FnOnce(Arc<Connection>) -> Serving,
+    ) {
+        while self.tasks.try_join_next().is_some() {}
+        let connection = Arc::new(Connection::new(accepted, Arc::clone(&self.clock)));
+        self.connections.push(Arc::downgrade(&connection));
+        self.tasks.spawn(serve(connection));
+    }
+
+    /// The next tick: cuts the connections that take longer than they may, forgets those that are gone, and wakes who waits for
+    /// a peer that is silent. To be called every [`super::TICK`].
+    pub fn sweep(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+        self.clock.tick();
+        self.connections.retain(|connection| {
+            let Some(connection) = connection.upgrade() else { return false };
+            let overstays = connection.overstays(self.limits);
+            if overstays {
+                connection.place.census.cut.fetch_add(1, Relaxed);
+                connection.give(Order::Cut);
+            }
+            !overstays
+        });
+    }
+
+    /// Lets each connection end after the answers under way, and cuts those that take longer than the drain timeout.
+    pub async fn drain(&mut self) {
+        self.connections.iter().filter_map(Weak::upgrade).for_each(|connection| connection.give(Order::Finish));
+        let tasks = &mut self.tasks;
+        let all_end = async { while tasks.join_next().await.is_some() {} };
+        let _ = timeout(self.drain_timeout, all_end).await;
+        self.tasks.shutdown().await;
+    }
+}

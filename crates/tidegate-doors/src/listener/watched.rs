@@ -1,0 +1,81 @@
+//! A connection as HTTP sees it: bytes in and out, noted as they pass.
+
+use super::connection::Connection;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Writes up to this size are copied together: for the kernel one piece is cheaper than several.
+const SMALL: usize = 1024;
+
+/// The bytes of a connection. `look` sees those that come, and may change them, before anybody else does; it tells whether they
+/// end inside the head of a request.
+pub struct Watched<Look> {
+    connection: Arc<Connection>,
+    look: Look,
+}
+
+impl<Look: FnMut(&mut [u8]) -> bool + Unpin> Watched<Look> {
+    /// The bytes of `connection`.
+    #[must_use]
+    pub fn new(connection: Arc<Connection>, look: Look) -> Watched<Look> {
+        Watched { connection, look }
+    }
+}
+
+impl<Look: FnMut(&mut [u8]) -> bool + Unpin> AsyncRead for Watched<Look> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut *self.connection.socket()).poll_read(cx, buf);
+        if buf.filled().len() > before && !self.connection.is_switched() {
+            let in_head = (self.look)(&mut buf.filled_mut()[before..]);
+            self.connection.note_read(in_head);
+        }
+        polled
+    }
+}
+
+impl<Look: FnMut(&mut [u8]) -> bool + Unpin> AsyncWrite for Watched<Look> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut *self.connection.socket()).poll_write(cx, buf);
+        self.connection.note_written(&written);
+        written
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut *self.connection.socket()).poll_flush(cx);
+        if flushed.is_ready() {
+            self.connection.note_flushed();
+        }
+        flushed
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.connection.socket()).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let length: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if length > SMALL {
+            let written = Pin::new(&mut *self.connection.socket()).poll_write_vectored(cx, bufs);
+            self.connection.note_written(&written);
+            return written;
+        }
+        let (mut small, mut at) = ([0; SMALL], 0);
+        for buf in bufs {
+            small[at..at + buf.len()].copy_from_slice(buf);
+            at += buf.len();
+        }
+        self.poll_write(cx, &small[..at])
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
