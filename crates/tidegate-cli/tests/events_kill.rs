@@ -8,7 +8,7 @@ mod server;
 use serde_json::Value;
 use server::{Folder, Server, eventually};
 use std::collections::{BTreeMap, HashMap};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -196,22 +196,46 @@ fn read_feed(mut stream: TcpStream, from: Option<u64>, mut take: impl FnMut(u64,
     if stream.write_all(request.as_bytes()).is_err() {
         return Ended::Cut;
     }
-    let mut clock = 0;
-    for line in BufReader::new(stream).lines() {
-        let Ok(line) = line else { return Ended::Cut };
-        if let Some(id) = line.strip_prefix("id: ") {
-            clock = id.parse().unwrap();
-        } else if let Some(body) = line.strip_prefix("data: ") {
-            // A chunk may be torn by the kill; a whole message ends with its type.
-            if body.ends_with("\"}") && !take(clock, body) {
+    let (mut reader, mut text, mut clock) = (BufReader::new(stream), Vec::new(), 0);
+    loop {
+        match read_chunk(&mut reader, &mut text) {
+            None => return Ended::Cut,
+            // The last chunk: the server said goodbye.
+            Some(0) => return Ended::Gracefully,
+            Some(_) => {}
+        }
+        // An event may go on in the next chunk.
+        while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = text.drain(..=end).collect();
+            let line = String::from_utf8(line).unwrap();
+            if let Some(id) = line.strip_prefix("id: ") {
+                clock = id.trim_end().parse().unwrap();
+            } else if let Some(body) = line.strip_prefix("data: ")
+                && !take(clock, body.trim_end())
+            {
                 return Ended::Cut;
             }
-        } else if line == "0" {
-            // The last chunk: the server said goodbye.
-            return Ended::Gracefully;
         }
     }
-    Ended::Cut
+}
+
+/// Appends a chunk of an HTTP/1.1 body, whose head may come before it; its length, or `None` if the kill tore it.
+fn read_chunk(reader: &mut BufReader<TcpStream>, text: &mut Vec<u8>) -> Option<usize> {
+    let mut line = String::new();
+    let length = loop {
+        line.clear();
+        if reader.read_line(&mut line).ok()? == 0 || !line.ends_with('\n') {
+            return None;
+        }
+        // Lines of the head are no hexadecimal numbers.
+        if let Ok(length) = usize::from_str_radix(line.trim_end(), 16) {
+            break length;
+        }
+    };
+    let begin = text.len();
+    text.resize(begin + length, 0);
+    reader.read_exact(&mut text[begin..]).ok()?;
+    Some(length)
 }
 
 fn check(known: &Known, reached: u64) {

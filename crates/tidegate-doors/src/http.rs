@@ -25,6 +25,7 @@ mod percent;
 mod problem;
 mod query;
 mod reply;
+mod reply_body;
 mod routes;
 mod server;
 mod streams;

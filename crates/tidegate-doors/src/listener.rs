@@ -8,11 +8,14 @@
 //! not to read, and a sweep over all of them twice a second cuts those that are over their limit. The price: a limit may be
 //! overstayed by up to two ticks.
 //!
+//! What a connection was answered and has not read is bounded over all connections of a door by the private `backlog` module.
+//!
 //! What a connection speaks is found out in one place, [`Connection::protocol`]; a TLS handshake and its ALPN belong there, and the
 //! stream that it makes into the private `stream` module, through which every byte goes.
 //! Invariant: a client's bytes go through [`Watched`] and nowhere else, so that the sweep sees a client that does not read.
 
 mod acceptor;
+mod backlog;
 mod census;
 mod connection;
 mod roster;
@@ -21,6 +24,7 @@ mod ticks;
 mod watched;
 
 pub use acceptor::{Accepted, Acceptor, HandedOver};
+pub(crate) use backlog::{Backlog, Held, LARGE, TooMuchUnread};
 pub use census::Census;
 pub use connection::{Busy, Connection, Order};
 pub use roster::Roster;

@@ -14,6 +14,7 @@ mod writer;
 
 pub(crate) use session::serve;
 
+use crate::listener::Backlog;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_events::Streams;
@@ -29,4 +30,6 @@ pub(crate) struct SessionContext {
     pub(crate) closing: watch::Receiver<bool>,
     /// How long a client may read nothing.
     pub(crate) write_timeout: Duration,
+    /// What clients have not read.
+    pub(crate) backlog: Arc<Backlog>,
 }

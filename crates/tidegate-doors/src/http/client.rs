@@ -2,8 +2,12 @@
 
 use super::dispatch::dispatch;
 use super::door::Door;
-use crate::listener::{Busy, Connection, Order, Watched};
+use super::problem::Problem;
+use super::reply::Reply;
+use super::reply_body::{Pieces, ReplyBody};
+use crate::listener::{Busy, Connection, Held, Order, TooMuchUnread, Watched};
 use crate::stomp;
+use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
@@ -11,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use tidegate::Micros;
 
 /// A client and its connection.
 pub(crate) struct Client {
@@ -28,6 +33,31 @@ impl Client {
 
     fn upgrade(&self) -> Option<OnUpgrade> {
         self.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// A large text is held until the client has read it, unless too much is unread already.
+    pub(crate) fn bounded(&self, reply: Reply) -> Result<Reply, Problem> {
+        let Some(text) = reply.body().text() else { return Ok(reply) };
+        let held = self.hold(text).map_err(|TooMuchUnread| {
+            let detail = format!(
+                "the answer has {} bytes, and clients have not read up to {} bytes, the most; read answers, and try again",
+                text.len(),
+                self.door.backlog.max_bytes()
+            );
+            Problem::new(503, "too_much_unread", detail).retry_after(Micros::from_secs(1))
+        })?;
+        let Some(held) = held else { return Ok(reply) };
+        let (text, busy) = (text.clone(), self.busy());
+        Ok(reply.map(|_| ReplyBody::Pieces(Pieces { rest: text, _held: held, _busy: busy })))
+    }
+
+    fn hold(&self, text: &Bytes) -> Result<Option<Held>, TooMuchUnread> {
+        self.door.backlog.hold(text, self.connection.peer().ip())
+    }
+
+    /// Holds those of the texts that are large until this client has read them.
+    pub(crate) fn hold_all<'t>(&self, texts: impl Iterator<Item = &'t Bytes>) -> Result<Vec<Held>, TooMuchUnread> {
+        self.door.backlog.hold_all(texts, self.connection.peer().ip())
     }
 
     /// Its connection is neither idle nor sending a head as long as the answer holds this.

@@ -2,7 +2,7 @@
 
 use super::metrics::Metrics;
 use super::server::HttpSettings;
-use crate::listener::Census;
+use crate::listener::{Backlog, Census};
 use crate::stomp::SessionContext;
 use crate::stomp::time::TimeTopic;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ pub(crate) struct Door {
     pub(crate) settings: HttpSettings,
     pub(crate) metrics: Metrics,
     pub(crate) census: Arc<Census>,
+    pub(crate) backlog: Arc<Backlog>,
     /// True once the door was told to stop.
     pub(crate) draining: AtomicBool,
     /// Turns true with it, for feeds and sessions that wait.
@@ -27,6 +28,7 @@ impl Door {
     pub(crate) fn new(gate: Gate, settings: HttpSettings) -> Door {
         let time = Arc::new(TimeTopic::new(gate.clone()));
         Door {
+            backlog: Arc::new(Backlog::new(settings.max_unread_bytes)),
             gate,
             settings,
             metrics: Metrics::default(),
@@ -50,6 +52,7 @@ impl Door {
             time: Arc::clone(&self.time),
             closing: self.closing.subscribe(),
             write_timeout: self.settings.write_timeout,
+            backlog: Arc::clone(&self.backlog),
         }
     }
 }

@@ -3,11 +3,12 @@
 //! The client reads at its own pace; one that is too slow is told so in an event `error`, and cut.
 
 use super::client::Client;
-use super::door::Door;
-use crate::listener::Busy;
+use super::reply_body::next_piece;
+use crate::listener::{Busy, Held, LARGE, TooMuchUnread};
 use crate::pace::Paced;
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +24,10 @@ type Next = Pin<Box<dyn Future<Output = (Paced, Heard)> + Send + Sync>>;
 
 /// The body of a feed.
 pub(crate) struct Feed {
-    door: Arc<Door>,
+    client: Arc<Client>,
+    /// Text that HTTP has not taken yet, and what of it is large.
+    unread: VecDeque<Bytes>,
+    held: Vec<Held>,
     /// `None` after the end.
     next: Option<Next>,
     _busy: Busy,
@@ -37,14 +41,34 @@ enum Heard {
 }
 
 impl Feed {
-    pub(crate) fn new(client: &Client, subscription: Paced) -> Feed {
-        let door = Arc::clone(&client.door);
-        Feed { next: Some(hear(&door, subscription)), door, _busy: client.busy() }
+    pub(crate) fn new(client: &Arc<Client>, subscription: Paced) -> Feed {
+        let next = Some(hear(client, subscription));
+        Feed { client: Arc::clone(client), unread: VecDeque::new(), held: Vec::new(), next, _busy: client.busy() }
+    }
+
+    /// Takes what was heard; `None`: the feed ends without words.
+    fn take(&mut self, subscription: Paced, heard: &Heard) -> Option<()> {
+        match heard {
+            Heard::Messages(messages) => match self.client.hold_all(messages.iter().map(|message| &message.body)) {
+                Ok(held) => {
+                    (self.unread, self.held) = (events(messages), held);
+                    self.next = Some(hear(&self.client, subscription));
+                }
+                Err(TooMuchUnread) => self.unread.push_back(last_words(&TooMuchUnread)),
+            },
+            Heard::Quiet => {
+                self.unread.push_back(Bytes::from_static(b": quiet\n\n"));
+                self.next = Some(hear(&self.client, subscription));
+            }
+            Heard::Cut(cut) => self.unread.push_back(last_words(cut)),
+            Heard::Closing => return None,
+        }
+        Some(())
     }
 }
 
-fn hear(door: &Door, mut subscription: Paced) -> Next {
-    let mut closing = door.closing.subscribe();
+fn hear(client: &Client, mut subscription: Paced) -> Next {
+    let mut closing = client.door.closing.subscribe();
     Box::pin(async move {
         let heard = tokio::select! {
             heard = timeout(QUIET_MAX, subscription.next()) => match heard {
@@ -63,31 +87,43 @@ impl Body for Feed {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Some(next) = &mut self.next else { return Poll::Ready(None) };
-        let (subscription, heard) = ready!(next.as_mut().poll(cx));
-        self.next = None;
-        let text = match &heard {
-            Heard::Messages(messages) => events(messages),
-            Heard::Quiet => Bytes::from_static(b": quiet\n\n"),
-            Heard::Cut(cut) => return Poll::Ready(Some(Ok(Frame::data(last_words(*cut))))),
-            Heard::Closing => return Poll::Ready(None),
-        };
-        self.next = Some(hear(&self.door, subscription));
-        Poll::Ready(Some(Ok(Frame::data(text))))
+        loop {
+            if let Some(text) = self.unread.front_mut() {
+                let piece = next_piece(text);
+                if text.is_empty() {
+                    self.unread.pop_front();
+                }
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+            self.held.clear();
+            let Some(next) = &mut self.next else { return Poll::Ready(None) };
+            let (subscription, heard) = ready!(next.as_mut().poll(cx));
+            self.next = None;
+            if self.take(subscription, &heard).is_none() {
+                return Poll::Ready(None);
+            }
+        }
     }
 }
 
-fn events(messages: &[Message]) -> Bytes {
-    let len = messages.iter().map(|message| message.body.len() + 32).sum();
-    let mut text = BytesMut::with_capacity(len);
+/// The messages as events. Large ones are shared with the other subscribers, small ones copied into one buffer.
+fn events(messages: &[Message]) -> VecDeque<Bytes> {
+    let small = messages.iter().filter(|message| message.body.len() <= LARGE);
+    let mut text = BytesMut::with_capacity(small.map(|message| message.body.len() + 32).sum());
+    let mut texts = VecDeque::new();
     for Message { clock, body, .. } in messages {
         text.put_slice(format!("id: {clock}\ndata: ").as_bytes());
-        text.put_slice(body);
+        if body.len() > LARGE {
+            texts.extend([text.split().freeze(), body.clone()]);
+        } else {
+            text.put_slice(body);
+        }
         text.put_slice(b"\n\n");
     }
-    text.freeze()
+    texts.push_back(text.freeze());
+    texts
 }
 
-fn last_words(cut: Cut) -> Bytes {
-    format!("event: error\ndata: {cut}\n\n").into()
+fn last_words(why: &dyn std::fmt::Display) -> Bytes {
+    format!("event: error\ndata: {why}\n\n").into()
 }

@@ -248,6 +248,18 @@ fn push_connections(text: &mut String, door: &Door) {
             "Connections cut because the client was idle or slow.",
             census.cut(),
         ),
+        (
+            "tidegate_http_unread_bytes",
+            "gauge",
+            "Bytes of large answers and messages that clients have not read yet.",
+            door.backlog.bytes() as u64,
+        ),
+        (
+            "tidegate_http_unread_refused_total",
+            "counter",
+            "Answers, feeds and sessions that ended because too much was unread.",
+            door.backlog.refused(),
+        ),
     ];
     for (name, kind, help, value) in all {
         head(text, name, kind, help);

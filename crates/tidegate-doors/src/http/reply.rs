@@ -3,17 +3,15 @@
 use super::feed::Feed;
 use super::keys::push_key;
 use super::problem::Problem;
+use super::reply_body::ReplyBody;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
-use http_body_util::{Either, Full};
 use tidegate::headers::{push_answer_members, push_policy, push_problem_members, push_rate_limit, retry_after_s};
 use tidegate::{Answer, Explained, Micros, Verdict};
 
 /// Every response of this door.
 pub(crate) type Reply = Response<ReplyBody>;
-/// A text, or a feed that goes on.
-pub(crate) type ReplyBody = Either<Full<Bytes>, Feed>;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -36,7 +34,7 @@ pub(crate) fn shared_json_reply(body: Bytes) -> Reply {
 
 /// 101: what follows is another protocol.
 pub(crate) fn switching_reply(fields: HeaderMap) -> Reply {
-    let mut reply = Response::new(Either::Left(Full::default()));
+    let mut reply = Response::new(ReplyBody::Text(None));
     *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *reply.headers_mut() = fields;
     reply
@@ -44,7 +42,7 @@ pub(crate) fn switching_reply(fields: HeaderMap) -> Reply {
 
 /// Server-sent events.
 pub(crate) fn feed_reply(feed: Feed) -> Reply {
-    let mut reply = Response::new(Either::Right(feed));
+    let mut reply = Response::new(ReplyBody::Feed(feed));
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -64,7 +62,7 @@ pub(crate) fn text_reply(content_type: &'static str, body: String) -> Reply {
 }
 
 fn reply(status: StatusCode, content_type: HeaderValue, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Either::Left(Full::new(body.into())));
+    let mut reply = Response::new(ReplyBody::Text(Some(body.into())));
     *reply.status_mut() = status;
     reply.headers_mut().insert(CONTENT_TYPE, content_type);
     reply

@@ -31,6 +31,9 @@ pub struct HttpSettings {
     pub idle_timeout: Duration,
     /// How long a client may read nothing of an answer, a feed or a session that has something for it. Default 10 s.
     pub write_timeout: Duration,
+    /// Bytes of large answers and messages, over 64 KiB each, that clients have not read yet; one that many are sent counts
+    /// once. Past it an answer is 503, and a feed or a session ends. Nine tenths of it for one address. Default 256 MiB.
+    pub max_unread_bytes: usize,
     /// How long requests under way may take after the door was told to stop. Default 10 s.
     pub drain_timeout: Duration,
     /// Who may enable, disable, block and unblock. Default: this machine.
@@ -74,6 +77,7 @@ impl Default for HttpSettings {
             body_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(10),
+            max_unread_bytes: 256 << 20,
             drain_timeout: Duration::from_secs(10),
             who_may_change: WhoMayChange::Loopback,
             udp: None,

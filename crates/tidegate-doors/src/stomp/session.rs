@@ -6,9 +6,10 @@
 use super::subscription::{Ended, Label, follow, follow_time};
 use super::writer::{Gone, Writer};
 use super::{SessionContext, words};
-use crate::listener::{Connection, Order};
+use crate::listener::{Connection, Order, TooMuchUnread};
 use bytes::{Buf as _, BytesMut};
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate_events::{Cut, Mode, Outcome, Stream, SubmitError};
@@ -35,7 +36,7 @@ pub(crate) async fn serve<IO: AsyncRead + AsyncWrite + Send + 'static>(
 ) {
     let (reader, writer) = tokio::io::split(io);
     let write_timeout = context.write_timeout;
-    let mut session = Session::new(context, Arc::new(Writer::new(writer)));
+    let mut session = Session::new(context, connection.peer().ip(), Arc::new(Writer::new(writer)));
     let end = tokio::select! {
         biased;
         end = session.run(reader) => end,
@@ -54,6 +55,8 @@ async fn cut(connection: &Connection) {
 
 struct Session<IO> {
     context: SessionContext,
+    /// The client's.
+    address: IpAddr,
     out: Arc<Writer<WriteHalf<IO>>>,
     tasks: JoinSet<Ended>,
     subscriptions: HashMap<String, AbortHandle>,
@@ -113,9 +116,10 @@ impl From<Gone> for End {
 }
 
 impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
-    fn new(context: SessionContext, out: Arc<Writer<WriteHalf<IO>>>) -> Session<IO> {
+    fn new(context: SessionContext, address: IpAddr, out: Arc<Writer<WriteHalf<IO>>>) -> Session<IO> {
         Session {
             context,
+            address,
             out,
             tasks: JoinSet::new(),
             subscriptions: HashMap::new(),
@@ -146,6 +150,10 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
                     Ok(Ended::Cut(cut)) => {
                         let message = if matches!(cut, Cut::Anew(_)) { "began anew" } else { "too slow" };
                         return End::Refused { message, detail: cut.to_string(), receipt: None };
+                    }
+                    Ok(Ended::TooMuchUnread) => {
+                        let detail = TooMuchUnread.to_string();
+                        return End::Refused { message: "too slow", detail, receipt: None };
                     }
                     Ok(Ended::Gone) => return End::Gone,
                     // An error: unsubscribed.
@@ -326,7 +334,8 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
             "time" => self.tasks.spawn(follow_time(self.context.time.subscribe(), label, self.out.clone())),
             name => {
                 let stream = Arc::clone(self.stream(name)?);
-                self.tasks.spawn(follow(stream, from, label, self.out.clone()))
+                let unread = (Arc::clone(&self.context.backlog), self.address);
+                self.tasks.spawn(follow(stream, from, label, self.out.clone(), unread))
             }
         };
         self.subscriptions.insert(id.to_owned(), handle);

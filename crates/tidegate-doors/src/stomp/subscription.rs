@@ -1,8 +1,10 @@
 //! One subscription: a topic's messages into MESSAGE frames, and those to the socket.
 
 use super::writer::{Gone, Writer};
+use crate::listener::Backlog;
 use crate::pace::Paced;
 use bytes::Bytes;
+use std::net::IpAddr;
 use std::sync::Arc;
 use tidegate_events::{Cut, Message, Stream};
 use tidegate_wire::stomp;
@@ -24,28 +26,33 @@ pub(super) struct Label {
 /// Why a subscription ended.
 pub(super) enum Ended {
     Cut(Cut),
+    /// Clients have not read as much as may be.
+    TooMuchUnread,
     /// Its frames cannot be written: the client is gone.
     Gone,
     /// There is nothing more to tell.
     Over,
 }
 
-/// Follows a stream.
+/// Follows a stream. What the client at `address` has not read is counted in `backlog`.
 pub(super) async fn follow<W: AsyncWrite + Unpin>(
     stream: Arc<Stream>,
     from: Option<u64>,
     label: Label,
     out: Arc<Writer<W>>,
+    (backlog, address): (Arc<Backlog>, IpAddr),
 ) -> Ended {
     let mut subscription = Paced::subscribe(&stream, from).await;
     loop {
-        match subscription.next().await {
-            Ok(messages) => {
-                if let Err(Gone) = out.write(label.frames(&messages)).await {
-                    return Ended::Gone;
-                }
-            }
+        let messages = match subscription.next().await {
+            Ok(messages) => messages,
             Err(cut) => return Ended::Cut(cut),
+        };
+        let Ok(_held) = backlog.hold_all(messages.iter().map(|message| &message.body), address) else {
+            return Ended::TooMuchUnread;
+        };
+        if let Err(Gone) = out.write(label.frames(&messages)).await {
+            return Ended::Gone;
         }
     }
 }

@@ -13,3 +13,4 @@ mod operate;
 mod refusals;
 mod server;
 mod streams;
+mod unread;

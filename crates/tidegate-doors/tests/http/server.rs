@@ -70,12 +70,16 @@ impl Server {
 
     /// A door with these streams, on the gate's clock.
     pub(crate) fn with_streams(specs: Vec<StreamSpec>) -> Server {
+        Server::with_streams_and(specs, HttpSettings::default())
+    }
+
+    pub(crate) fn with_streams_and(specs: Vec<StreamSpec>, settings: HttpSettings) -> Server {
         let clock = Clock::manual(Micros::from_secs(1_000));
         let gate = Gate::open(policy(), &Settings::default(), clock).unwrap();
         let time = gate.clone();
         let now: Now = Arc::new(move || time.now());
         let streams = Opening::read(specs, None).unwrap().start(&now).unwrap();
-        Server::on(gate, HttpSettings { streams: Arc::new(streams), ..HttpSettings::default() })
+        Server::on(gate, HttpSettings { streams: Arc::new(streams), ..settings })
     }
 
     fn on(gate: Gate, settings: HttpSettings) -> Server {

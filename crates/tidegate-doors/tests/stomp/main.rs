@@ -27,18 +27,22 @@ impl Door {
     }
 
     fn with_snapshots_every(ms: u64) -> Door {
+        Door::with(ms, HttpSettings::default())
+    }
+
+    fn with(snapshot_every_ms: u64, settings: HttpSettings) -> Door {
         let gate = Gate::open(Policy::default(), &Settings::default(), Clock::process()).unwrap();
         let time = gate.clone();
         let now: Now = Arc::new(move || time.now());
         let mut orders = StreamSpec::new("orders", Mode::StrictlyOnce);
         (orders.rules.duration_ms, orders.rules.max_events) = (500, 1_000_000);
-        orders.rules.snapshot_every_ms = ms;
+        orders.rules.snapshot_every_ms = snapshot_every_ms;
         let streams = Arc::new(Opening::read(vec![orders], None).unwrap().start(&now).unwrap());
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let settings = HttpSettings { streams: Arc::clone(&streams), ..HttpSettings::default() };
+        let settings = HttpSettings { streams: Arc::clone(&streams), ..settings };
         runtime.spawn(serve(listener, gate, settings, async {
             let _ = stopped.await;
         }));
@@ -234,6 +238,28 @@ fn c4_one_who_does_not_read_is_cut_with_an_error_and_nobody_waits() {
     assert!(bytes < 1_500_000, "{bytes} bytes lay in buffers for one who does not read");
     assert!(error.contains("too slow") && error.contains("from-clock"), "{error}");
     assert!(matches!(stalled.hear(), Heard::Close(_) | Heard::End));
+}
+
+/// The listener notices it, as with any other connection; the session has its last words all the same.
+#[test]
+fn c4_one_who_reads_nothing_for_too_long_hears_why_when_it_reads_again() {
+    let settings = HttpSettings { write_timeout: Duration::from_millis(500), ..HttpSettings::default() };
+    let door = Door::with(3_600_000, settings);
+    let mut stalled = Client::connected(door.address);
+    socket2::SockRef::from(&stalled.stream).set_recv_buffer_size(32 << 10).unwrap();
+    stalled.send("SUBSCRIBE\nid:1\ndestination:/topic/orders\n\n\0");
+    assert_eq!(stalled.hear().header("message-id"), Some("1"), "the snapshot");
+    for i in 0..2_000 {
+        assert!(matches!(door.submit(&format!("{i:0>1000}")), Outcome::Submitted { .. }));
+    }
+    std::thread::sleep(Duration::from_millis(2_500));
+    let error = loop {
+        match stalled.hear() {
+            heard @ Heard::Frame(..) if heard.header("message-id").is_some() => {}
+            other => break other.error(),
+        }
+    };
+    assert!(error.contains("nothing was read for 0.5 s"), "{error}");
 }
 
 #[test]
