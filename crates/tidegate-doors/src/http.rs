@@ -5,7 +5,7 @@
 //! after it. Bounds on what a client may send are in [`bounds`].
 //! Invariant: nothing is charged unless the answer is a decision.
 
-mod admin;
+mod access;
 mod allowed;
 mod apart;
 mod body;

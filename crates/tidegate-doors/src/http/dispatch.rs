@@ -7,8 +7,8 @@ use super::json::shorten;
 use super::limiters::Switch;
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
-use super::routes::{Action, Found, ROUTES, Route, find};
-use super::{admin, allowed, apart, body, hit, keys, limiters, metrics, openapi, streams};
+use super::routes::{Action, Found, ROUTES, find};
+use super::{allowed, apart, body, hit, keys, limiters, metrics, openapi, streams};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -43,40 +43,22 @@ async fn route(
     let Found::Route { index, limiter, key } = *found else {
         return Err(nowhere(parts, found));
     };
-    if must_be_same_origin(&ROUTES[index]) {
-        admin::check_origin(&parts.headers)?;
-    }
-    let door = &*client.door;
+    let (door, route) = (&*client.door, &ROUTES[index]);
+    route.access.check(door.settings.who_may_change, client.connection.peer(), &parts.headers)?;
     let query = parts.uri.query();
     let body = body::read(&parts.headers, body, door.settings.body_timeout);
-    let may_change = || admin::check(door.settings.who_may_change, client.connection.peer(), &parts.headers);
-    match ROUTES[index].action {
+    match route.action {
         Action::Hit => hit::answer(door, &body.await?).await,
         Action::Allowed => allowed::answer(door, query).await,
         Action::Limiters => Ok(limiters::list(door)),
         Action::Limiter => limiters::get(door, limiter),
-        Action::Enable => {
-            may_change()?;
-            limiters::switch(door, limiter, Switch::Enable).await
-        }
-        Action::Disable => {
-            may_change()?;
-            limiters::switch(door, limiter, Switch::Disable).await
-        }
+        Action::Enable => limiters::switch(door, limiter, Switch::Enable).await,
+        Action::Disable => limiters::switch(door, limiter, Switch::Disable).await,
         Action::Keys => keys::list(door, limiter, query).await,
-        Action::UnblockAll => {
-            may_change()?;
-            keys::unblock_all(door, limiter).await
-        }
+        Action::UnblockAll => keys::unblock_all(door, limiter).await,
         Action::Key => keys::peek(door, limiter, key, query).await,
-        Action::Block => {
-            may_change()?;
-            keys::block(door, limiter, key, &body.await?).await
-        }
-        Action::Unblock => {
-            may_change()?;
-            keys::unblock(door, limiter, key).await
-        }
+        Action::Block => keys::block(door, limiter, key, &body.await?).await,
+        Action::Unblock => keys::unblock(door, limiter, key).await,
         Action::Increment => apart::increment(door, limiter, key, &body.await?).await,
         Action::Analyze => apart::analyze(door, limiter, key).await,
         Action::Stream => streams::get(door, limiter).await,
@@ -92,11 +74,6 @@ async fn route(
         Action::OpenApi => Ok(json_reply(openapi::text())),
         Action::Index => Ok(text_reply("text/plain; charset=utf-8", index_page())),
     }
-}
-
-/// All but health, metrics and the pages: a web page of another host must neither ask nor listen.
-fn must_be_same_origin(route: &Route) -> bool {
-    route.template.starts_with("/v1/") || route.method == "POST" || route.action == Action::WebSocket
 }
 
 fn readyz(door: &Door) -> Result<Reply, Problem> {

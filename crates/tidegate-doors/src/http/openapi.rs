@@ -8,6 +8,7 @@ pub(crate) fn text() -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::access::Access;
     use super::super::bounds::{ATTRIBUTES_MAX, BODY_BYTES_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX, PAGE_KEYS_MAX};
     use super::super::routes::ROUTES;
     use serde_json::Value;
@@ -31,6 +32,16 @@ mod tests {
         let served: BTreeSet<(String, String)> =
             ROUTES.iter().map(|route| (route.method.to_owned(), route.template.to_owned())).collect();
         assert_eq!(described, served);
+    }
+
+    #[test]
+    fn s2_every_route_with_a_rule_says_that_it_may_refuse() {
+        let document = document();
+        for route in &ROUTES {
+            let responses = &document["paths"][route.template][route.method.to_lowercase()]["responses"];
+            let is_public = route.access == Access::Public;
+            assert_eq!(responses.get("403").is_none(), is_public, "{} {}", route.method, route.template);
+        }
     }
 
     #[test]

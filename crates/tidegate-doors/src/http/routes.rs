@@ -1,6 +1,7 @@
-//! Every path of the door, as one table: the router, the metrics' labels, the index page and the
+//! Every path of the door, as one table: the router, the access rules, the metrics' labels, the index page and the
 //! check of the OpenAPI text all read it.
 
+use super::access::Access::{self, Change, Public, SameOrigin};
 use http::Method;
 
 /// What a route does; the file of the same name says how.
@@ -38,12 +39,19 @@ pub(crate) enum Action {
 pub(crate) struct Route {
     pub(crate) method: &'static str,
     pub(crate) template: &'static str,
+    pub(crate) access: Access,
     pub(crate) action: Action,
     pub(crate) does: &'static str,
 }
 
-const fn route(method: &'static str, template: &'static str, action: Action, does: &'static str) -> Route {
-    Route { method, template, action, does }
+const fn route(
+    method: &'static str,
+    template: &'static str,
+    access: Access,
+    action: Action,
+    does: &'static str,
+) -> Route {
+    Route { method, template, access, action, does }
 }
 
 pub(crate) const ROUTE_COUNT: usize = 25;
@@ -51,31 +59,31 @@ pub(crate) const ROUTE_COUNT: usize = 25;
 /// The most asked first.
 #[rustfmt::skip]
 pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
-    route("POST",   "/v1/hit", Action::Hit, "may this happen now? {\"limiter\",\"key\"} or {\"domain\",\"attributes\"}"),
-    route("GET",    "/v1/allowed", Action::Allowed, "the same as a query: ?user=U&ip=I[&domain=D][&deny_status=403]"),
-    route("GET",    "/v1/limiters", Action::Limiters, "all limiters"),
-    route("GET",    "/v1/limiters/{limiter}", Action::Limiter, "one limiter"),
-    route("POST",   "/v1/limiters/{limiter}/enable", Action::Enable, "limits apply"),
-    route("POST",   "/v1/limiters/{limiter}/disable", Action::Disable, "everything is allowed and nothing counted"),
-    route("GET",    "/v1/limiters/{limiter}/keys", Action::Keys, "its keys: ?state=tracked|blocked[&most=N][&after=CURSOR]"),
-    route("DELETE", "/v1/limiters/{limiter}/blocks", Action::UnblockAll, "unblock all its keys"),
-    route("GET",    "/v1/limiters/{limiter}/keys/{key}", Action::Key, "peek, with an explanation"),
-    route("PUT",    "/v1/limiters/{limiter}/keys/{key}/block", Action::Block, "block: {\"for\":\"10m\"}"),
-    route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Action::Unblock, "unblock"),
-    route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
-    route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
-    route("POST",   "/v1/streams/{stream}/events", Action::Submit, "an event, as raw text"),
-    route("GET",    "/v1/streams/{stream}", Action::Stream, "the events that incubate, at a clock value"),
-    route("GET",    "/v1/streams/{stream}/feed", Action::Feed, "its messages as server-sent events"),
-    route("POST",   "/only-once-event", Action::OnlyOnce, "an event for the first stream of that mode"),
-    route("POST",   "/strictly-once-event", Action::StrictlyOnce, "an event for the first stream of that mode"),
-    route("POST",   "/time-sync", Action::TimeSync, "20 times on /topic/time, 50 ms apart"),
-    route("GET",    "/ws", Action::WebSocket, "STOMP 1.2 over WebSocket: /topic/STREAM, /app/STREAM, /topic/time"),
-    route("GET",    "/livez", Action::Livez, "the process lives"),
-    route("GET",    "/readyz", Action::Readyz, "it takes requests"),
-    route("GET",    "/metrics", Action::Metrics, "Prometheus"),
-    route("GET",    "/openapi.json", Action::OpenApi, "all of this as OpenAPI 3.1"),
-    route("GET",    "/", Action::Index, "this page"),
+    route("POST",   "/v1/hit", SameOrigin, Action::Hit, "may this happen now? {\"limiter\",\"key\"} or {\"domain\",\"attributes\"}"),
+    route("GET",    "/v1/allowed", SameOrigin, Action::Allowed, "the same as a query: ?user=U&ip=I[&domain=D][&deny_status=403]"),
+    route("GET",    "/v1/limiters", SameOrigin, Action::Limiters, "all limiters"),
+    route("GET",    "/v1/limiters/{limiter}", SameOrigin, Action::Limiter, "one limiter"),
+    route("POST",   "/v1/limiters/{limiter}/enable", Change, Action::Enable, "limits apply"),
+    route("POST",   "/v1/limiters/{limiter}/disable", Change, Action::Disable, "everything is allowed and nothing counted"),
+    route("GET",    "/v1/limiters/{limiter}/keys", SameOrigin, Action::Keys, "its keys: ?state=tracked|blocked[&most=N][&after=CURSOR]"),
+    route("DELETE", "/v1/limiters/{limiter}/blocks", Change, Action::UnblockAll, "unblock all its keys"),
+    route("GET",    "/v1/limiters/{limiter}/keys/{key}", SameOrigin, Action::Key, "peek, with an explanation"),
+    route("PUT",    "/v1/limiters/{limiter}/keys/{key}/block", Change, Action::Block, "block: {\"for\":\"10m\"}"),
+    route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Change, Action::Unblock, "unblock"),
+    route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", SameOrigin, Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
+    route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", SameOrigin, Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
+    route("POST",   "/v1/streams/{stream}/events", SameOrigin, Action::Submit, "an event, as raw text"),
+    route("GET",    "/v1/streams/{stream}", SameOrigin, Action::Stream, "the events that incubate, at a clock value"),
+    route("GET",    "/v1/streams/{stream}/feed", SameOrigin, Action::Feed, "its messages as server-sent events"),
+    route("POST",   "/only-once-event", SameOrigin, Action::OnlyOnce, "an event for the first stream of that mode"),
+    route("POST",   "/strictly-once-event", SameOrigin, Action::StrictlyOnce, "an event for the first stream of that mode"),
+    route("POST",   "/time-sync", SameOrigin, Action::TimeSync, "20 times on /topic/time, 50 ms apart"),
+    route("GET",    "/ws", SameOrigin, Action::WebSocket, "STOMP 1.2 over WebSocket: /topic/STREAM, /app/STREAM, /topic/time"),
+    route("GET",    "/livez", Public, Action::Livez, "the process lives"),
+    route("GET",    "/readyz", Public, Action::Readyz, "it takes requests"),
+    route("GET",    "/metrics", Public, Action::Metrics, "Prometheus"),
+    route("GET",    "/openapi.json", Public, Action::OpenApi, "all of this as OpenAPI 3.1"),
+    route("GET",    "/", Public, Action::Index, "this page"),
 ];
 
 /// What a method and a path lead to. `limiter` (or the stream) and `key` are still percent-encoded.
@@ -141,6 +149,24 @@ mod tests {
             (Found::OtherMethods(methods), Err(allow)) => assert_eq!(methods, allow, "{method} {path}"),
             (Found::Nothing, Err("")) => {}
             (got, _) => panic!("{method} {path}: {got:?}"),
+        }
+    }
+
+    /// The rules by what a route looks like, beside those that the table states.
+    #[test]
+    fn s2_every_route_has_the_rule_that_its_kind_needs() {
+        for route in &ROUTES {
+            let is_page = matches!(route.template, "/livez" | "/readyz" | "/metrics" | "/openapi.json" | "/");
+            let is_switch = route.template.ends_with("able");
+            let changes = ["PUT", "DELETE"].contains(&route.method) || is_switch;
+            let expected = if is_page {
+                Public
+            } else if changes {
+                Change
+            } else {
+                SameOrigin
+            };
+            assert_eq!(route.access, expected, "{} {}", route.method, route.template);
         }
     }
 

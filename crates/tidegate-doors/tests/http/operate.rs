@@ -19,6 +19,36 @@ fn health_index_and_description() {
     assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
 }
 
+/// Every route of the index page, asked as a web page of another host and as a proxy on this machine would.
+#[test]
+fn s2_no_route_is_without_its_rule() {
+    const PUBLIC: [&str; 5] = ["/livez", "/readyz", "/metrics", "/openapi.json", "/"];
+    let server = Server::start();
+    let index = server.ask("GET /").body;
+    let routes: Vec<(&str, &str)> = index
+        .lines()
+        .skip(2)
+        .map(|line| {
+            let mut words = line.split_whitespace();
+            (words.next().unwrap(), words.next().unwrap())
+        })
+        .collect();
+    assert_eq!(routes.len(), 25);
+    for (method, template) in routes {
+        let path = template.replace("{limiter}", "api").replace("{stream}", "none").replace("{key}", "k");
+        let code = |headers: &str| {
+            let response = server.ask_with(&format!("{method} {path}"), headers);
+            let code = response.body.split("\"code\":\"").nth(1).map(|rest| rest.split('"').next().unwrap().to_owned());
+            if response.status == 403 { code.unwrap_or_default() } else { String::new() }
+        };
+        let page = if PUBLIC.contains(&template) { "" } else { "cross_origin" };
+        assert_eq!(code("origin: http://evil.example\r\n"), page, "{method} {template}");
+        let changes = ["PUT", "DELETE"].contains(&method) || template.ends_with("able");
+        let proxied = if changes { "not_loopback" } else { "" };
+        assert_eq!(code("x-forwarded-for: 6.6.6.6\r\n"), proxied, "{method} {template}");
+    }
+}
+
 #[test]
 fn s2_the_default_address_is_loopback() {
     let address: std::net::SocketAddr = tidegate_doors::http::DEFAULT_ADDRESS.parse().unwrap();

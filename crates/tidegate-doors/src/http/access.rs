@@ -1,4 +1,4 @@
-//! Who may change things: enable, disable, block, unblock.
+//! Who may ask which route, as the table of routes says.
 //!
 //! A loopback peer is somebody on this machine, with two exceptions that are ruled out here: a
 //! proxy on this machine that passes on what the world sends, and a browser on this machine that
@@ -9,9 +9,33 @@ use super::server::WhoMayChange;
 use http::header::{FORWARDED, HOST, HeaderMap, ORIGIN, VIA};
 use std::net::{IpAddr, SocketAddr};
 
-/// A web page must not spend its visitor's quota, nor look at keys: nothing of the API answers to a page
-/// of another host.
-pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
+/// The rule of a route.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    /// Whoever reaches the door, and any web page: health, metrics, descriptions.
+    Public,
+    /// Whoever reaches the door, but no web page of another host: it must not spend its visitor's quota, nor look at keys.
+    SameOrigin,
+    /// What changes limiters and blocks: whom [`WhoMayChange`] names, and no web page of another host.
+    Change,
+}
+
+impl Access {
+    /// # Errors
+    /// When this peer, with these header fields, may not ask.
+    pub(crate) fn check(self, who: WhoMayChange, peer: SocketAddr, headers: &HeaderMap) -> Result<(), Problem> {
+        match (self, who) {
+            (Access::Public, _) => Ok(()),
+            (Access::SameOrigin, _) | (Access::Change, WhoMayChange::Anyone) => check_origin(headers),
+            (Access::Change, WhoMayChange::Loopback) => {
+                check_origin(headers)?;
+                check_loopback(peer, headers)
+            }
+        }
+    }
+}
+
+fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
     let host = headers.get(HOST).map_or(&b""[..], |host| host.as_bytes());
     match headers.get(ORIGIN) {
         Some(origin) if !is_same_host(origin.as_bytes(), host) => {
@@ -22,11 +46,7 @@ pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-pub(crate) fn check(who: WhoMayChange, peer: SocketAddr, headers: &HeaderMap) -> Result<(), Problem> {
-    check_origin(headers)?;
-    if who == WhoMayChange::Anyone {
-        return Ok(());
-    }
+fn check_loopback(peer: SocketAddr, headers: &HeaderMap) -> Result<(), Problem> {
     let mut hosts = headers.get_all(HOST).iter();
     let host = hosts.next().map_or(&b""[..], |host| host.as_bytes());
     if hosts.next().is_some() {
@@ -74,7 +94,7 @@ mod tests {
         for (name, value) in headers {
             map.append(*name, value.parse().unwrap());
         }
-        let outcome = check(who, format!("{peer}:9").parse().unwrap(), &map);
+        let outcome = Access::Change.check(who, format!("{peer}:9").parse().unwrap(), &map);
         assert_eq!(outcome.is_ok(), allowed, "{peer} {headers:?}: {outcome:?}");
     }
 
