@@ -264,6 +264,17 @@ impl<W> Turnstile<W> {
         self.finish(permit, now);
     }
 
+    /// Lets nobody else of this permit's key start in its window: whoever counts for others, too, says that all starts are
+    /// taken. The permit itself is given back as ever.
+    pub fn exhaust(&mut self, permit: &Permit) {
+        let may = self.part().unwrap_or(0);
+        let place = &mut self.places[permit.place];
+        if place.window == permit.window {
+            // One more, which comes back with the permit.
+            place.started = place.started.max(may.saturating_add(1));
+        }
+    }
+
     /// Exchanges a permit that was not used in time for the next place in the key's line, in front
     /// of all who came after its holder. `order` tells who came first. Never refused.
     pub fn again(&mut self, permit: Permit, order: Micros, weight: u32, call: W, now: Micros) -> Ticket {

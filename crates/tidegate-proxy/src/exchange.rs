@@ -90,11 +90,13 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
         parts.headers.insert(HOST, host);
     }
     let from = Origin { peer: client.peer, trusted_hops: rules.policy.trusted_hops };
-    let key = site.keys.key(&rules.policy.key, &rules.policy.templates, &target, &parts, from);
+    let (parts_of_key, templates) = (&rules.policy.key, &rules.policy.templates);
+    let key = site.keys.key(parts_of_key, templates, &target, &parts, from);
+    let text = site.is_charged().then(|| key::text(parts_of_key, templates, &target, &parts, from));
     let entry = match site.queue.pass(key, arrived) {
         Ok(slot) => Entry::Passed(slot),
         Err(closed) => {
-            let name = || key::name(&rules.policy.key, &rules.policy.templates, &target, &parts, from);
+            let name = || key::name(parts_of_key, templates, &target, &parts, from);
             let name = site.counts_together().then(name);
             Entry::Waits(line_up(site, &rules, closed, (key, name), weight)?)
         }
@@ -107,7 +109,7 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
     let request = Outgoing::new(parts.method, &target, push_fields, length, body);
     let (has_body, upstream_ticks) = (request.has_body(), rules.upstream_ticks);
     drop(rules);
-    let exchange = Exchange { client, arrived, upstream_ticks, weight, has_body };
+    let exchange = Exchange { client, arrived, upstream_ticks, weight, has_body, key: text };
     Ok(Box::new(Begun { exchange, request, on_upgrade, entry }))
 }
 
@@ -219,6 +221,9 @@ impl Begun {
             Ok(ready) => ready,
             Err(slot) => Box::pin(self.exchange.ready_to_send(slot)).await?,
         };
+        if !self.exchange.charge() {
+            (link, slot) = Box::pin(self.exchange.charged_later(link, slot)).await?;
+        }
         client.site.metrics.note_start(*arrived, slot.possible(), client.site.clock.now());
         slot.start();
         link.begin(self.request);
@@ -247,6 +252,8 @@ struct Exchange {
     /// What its head takes while it waits.
     weight: u32,
     has_body: bool,
+    /// Its key at the gate, where starts are charged there.
+    key: Option<Box<[u8]>>,
 }
 
 /// How often a request with an unread body looks whether its client is still there.
@@ -316,6 +323,28 @@ impl Exchange {
             self.client.pool().put_unused(link);
             let goes = self.site().rules.load().rejects();
             slot = self.wait(slot.again(self.arrived, self.weight, goes)).await?;
+        }
+    }
+
+    /// Charges the start at the gate's limiter; false: it says no, as somebody else used the limit up or blocked the key.
+    fn charge(&self) -> bool {
+        self.key.as_ref().is_none_or(|key| self.site().charge(key))
+    }
+
+    /// Back into line until the gate says yes, too. Nobody else of the key starts before the next window.
+    async fn charged_later(&self, mut link: Box<Link>, mut slot: Slot) -> Outcome<(Box<Link>, Slot)> {
+        loop {
+            self.client.pool().put_unused(link);
+            slot.exhaust();
+            let (until, rules) = (slot.until(), self.site().rules.load_full());
+            if rules.rejects() {
+                return Err(Box::new(deny(self.site(), &rules, Closed::Limited(Some(until)))));
+            }
+            let waited = self.wait(slot.again(self.arrived, self.weight, false)).await?;
+            (link, slot) = self.ready_to_send(waited).await?;
+            if self.charge() {
+                return Ok((link, slot));
+            }
         }
     }
 

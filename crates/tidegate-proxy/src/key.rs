@@ -1,8 +1,9 @@
 //! Whom a request counts for: by default its path, in its normal form.
 //!
-//! Keys are hashed with two seeds of this process and never kept as text, so that no client can make two
-//! keys meet and no key costs more than another. At a store all replicas call a key the same: there it is a SHA-256. What escapes are left in a path are decoded for the
-//! key: `/a%40b` and `/a@b` are forwarded as they are written and share one limit.
+//! The turnstile knows keys by two seeded hashes, so that no client can make two keys meet and no key costs more than
+//! another. The gate's limiter knows them as text, so that people can look at them and block them. Replicas that count
+//! together call a key the same at their store: there it is a SHA-256. What escapes are left in a path are decoded for
+//! the key: `/a%40b` and `/a@b` are forwarded as they are written and share one limit.
 
 use crate::target::Target;
 use foldhash::quality::{FoldHasher, RandomState};
@@ -15,6 +16,7 @@ use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::net::IpAddr;
 use std::str::FromStr;
+use tidegate::KEY_LEN_MAX;
 use tidegate::layer::{client_address, key_of_address};
 use tidegate_core::turnstile::{KeyHash, Name};
 
@@ -52,6 +54,18 @@ impl FromStr for KeyPart {
                     text.escape_debug()
                 )),
             },
+        }
+    }
+}
+
+impl fmt::Display for KeyPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeyPart::Path => f.write_str("path"),
+            KeyPart::Method => f.write_str("method"),
+            KeyPart::Host => f.write_str("host"),
+            KeyPart::Ip => f.write_str("ip"),
+            KeyPart::Header(name) => write!(f, "header.{name}"),
         }
     }
 }
@@ -152,6 +166,28 @@ pub(crate) fn name(key: &[KeyPart], templates: &[Template], target: &Target<'_>,
     name
 }
 
+/// A request's key in words, as the gate's limiter knows it: the one part, or `path=/a,method=GET` for several. A key that
+/// is longer than a limiter's may be goes by its name.
+pub(crate) fn text(
+    key: &[KeyPart],
+    templates: &[Template],
+    target: &Target<'_>,
+    parts: &Parts,
+    from: Origin,
+) -> Box<[u8]> {
+    let mut text = Text::default();
+    for part in key {
+        if key.len() > 1 {
+            text.begin(&part.to_string());
+        }
+        write_key(&mut text, std::slice::from_ref(part), templates, target, parts, from);
+    }
+    match text.bytes.len() {
+        1..=KEY_LEN_MAX => text.bytes.into(),
+        _ => name(key, templates, target, parts, from).to_string().into_bytes().into(),
+    }
+}
+
 fn write_key(
     sink: &mut impl Pieces,
     key: &[KeyPart],
@@ -206,6 +242,38 @@ impl Pieces for Both<'_> {
         for hasher in &mut self.0 {
             hasher.write_usize(piece.len());
             hasher.write(piece);
+        }
+    }
+}
+
+/// Commas and backslashes are escaped where they could be taken for the end of a part.
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    is_named: bool,
+}
+
+impl Text {
+    fn begin(&mut self, name: &str) {
+        if self.is_named {
+            self.bytes.push(b',');
+        }
+        self.is_named = true;
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(b'=');
+    }
+}
+
+impl Pieces for Text {
+    fn write(&mut self, piece: &[u8]) {
+        if !self.is_named {
+            return self.bytes.extend_from_slice(piece);
+        }
+        for byte in piece {
+            if matches!(byte, b',' | b'\\') {
+                self.bytes.push(b'\\');
+            }
+            self.bytes.push(*byte);
         }
     }
 }

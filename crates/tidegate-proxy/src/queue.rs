@@ -221,6 +221,18 @@ impl Slot {
         self.permit.as_ref().is_some_and(|permit| now < permit.until())
     }
 
+    /// The end of its window.
+    pub(crate) fn until(&self) -> Micros {
+        self.permit.as_ref().map_or(Micros::ZERO, Permit::until)
+    }
+
+    /// Lets nobody else of its key start in its window.
+    pub(crate) fn exhaust(&self) {
+        if let Some(permit) = &self.permit {
+            self.queue.with(|turnstile, _| turnstile.exhaust(permit));
+        }
+    }
+
     /// It came too late: back into line, in front of those who came after `arrived`.
     pub(crate) fn again(mut self, arrived: Micros, weight: u32, goes: bool) -> Waiting {
         let queue = Arc::clone(&self.queue);

@@ -170,6 +170,7 @@ async fn keep_time(site: Arc<Site>) {
     loop {
         ticks.tick().await;
         site.clock.follow_wall();
+        site.follow_flag();
         forget_idle_keys(&site).await;
     }
 }

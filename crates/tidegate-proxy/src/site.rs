@@ -11,8 +11,9 @@ use crate::sharing::Others;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use tidegate::{Clock, Gate, Limiter, Replicas};
+use tidegate::{Clock, Gate, Limit, Limiter, Replicas};
 use tidegate_core::replicas::Schedule;
+use tidegate_core::turnstile::Bounds;
 use tidegate_doors::listener::ticks;
 use tokio::sync::Notify;
 
@@ -23,6 +24,10 @@ pub(crate) struct Site {
     /// The engine: its clock is the one clock of the process, its store the one store.
     pub(crate) gate: Gate,
     pub(crate) clock: Clock,
+    /// Fixed at the start.
+    counts_together: bool,
+    /// Whether the turnstile's bounds are the limiter's; see [`Site::follow_flag`].
+    is_enforced: AtomicBool,
     pub(crate) rules: ArcSwap<Rules>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) keys: KeyMaker,
@@ -60,9 +65,13 @@ impl Site {
     pub(crate) fn new(gate: Gate, policy: Policy, settings: Settings) -> Site {
         let clock = gate.clock().clone();
         let schedule = assigned(&policy.limiter);
+        let is_enforced = policy.limiter.is_enforced();
+        let counts_together = gate.store().capabilities().shared && policy.limiter.spec().replicas == Replicas::Exact;
         let site = Site {
+            counts_together,
+            is_enforced: AtomicBool::new(is_enforced),
             client_ticks: ticks(settings.client_timeout),
-            queue: Arc::new(Queue::new(policy.bounds(), clock.clone())),
+            queue: Arc::new(Queue::new(bounds(&policy, is_enforced), clock.clone())),
             clock,
             gate,
             keys: KeyMaker::default(),
@@ -90,9 +99,33 @@ impl Site {
         }
     }
 
+    /// Are starts charged at the gate's limiter, in this process? Where replicas count together, their store counts.
+    pub(crate) fn is_charged(&self) -> bool {
+        !self.counts_together
+    }
+
+    /// Charges a start at the gate; false: the limiter says no.
+    pub(crate) fn charge(&self, key: &[u8]) -> bool {
+        let rules = self.rules.load();
+        match self.gate.hit_on(&rules.policy.limiter, key, 1) {
+            Ok(Some(ruling)) => ruling.is_allowed(),
+            // A disabled limiter, or a key that cannot be one.
+            Ok(None) | Err(_) => true,
+        }
+    }
+
+    /// Follows the limiter's flag: while it is disabled, the turnstile lets everybody start who finds a slot.
+    pub(crate) fn follow_flag(&self) {
+        let policy = &self.rules.load().policy;
+        let is_enforced = policy.limiter.is_enforced();
+        if self.is_enforced.swap(is_enforced, Relaxed) != is_enforced {
+            self.queue.set_bounds(bounds(policy, is_enforced));
+        }
+    }
+
     /// Do replicas count together, through the store?
     pub(crate) fn counts_together(&self) -> bool {
-        self.gate.store().capabilities().shared && self.replicas() == Replicas::Exact
+        self.counts_together
     }
 
     /// Does this process hold a share of the limit?
@@ -110,7 +143,9 @@ impl Site {
     pub(crate) fn reload(&self, policy: Policy) {
         let old = self.rules.load_full();
         let generation = old.generation + u64::from(!old.policy.upstream.is(&policy.upstream));
-        let (bounds, period) = (policy.bounds(), policy.limit().period());
+        let is_enforced = policy.limiter.is_enforced();
+        self.is_enforced.store(is_enforced, Relaxed);
+        let (bounds, period) = (bounds(&policy, is_enforced), policy.limit().period());
         let schedule = assigned(&policy.limiter).filter(|_| old.policy.limit().period() != period);
         // First of all: whom other bounds let through goes where the new policy says.
         self.rules.store(Arc::new(Rules::new(policy, generation)));
@@ -147,5 +182,14 @@ fn assigned(limiter: &Limiter) -> Option<Schedule> {
         Replicas::Exact => None,
         Replicas::Share(Some((rank, of))) => Some(Schedule::fixed(rank, of)),
         Replicas::Share(None) => Some(Schedule::NONE),
+    }
+}
+
+/// What the turnstile keeps to. A limiter that is disabled limits no starts; slots are not its business.
+fn bounds(policy: &Policy, is_enforced: bool) -> Bounds {
+    let bounds = policy.bounds();
+    match Limit::new(u32::MAX, bounds.limit.period()) {
+        Ok(limit) if !is_enforced => Bounds { limit, ..bounds },
+        _ => bounds,
     }
 }

@@ -169,10 +169,12 @@ impl Gate {
     /// `None`: the limiter is disabled.
     ///
     /// # Errors
-    /// When the key is empty or too long, or the store is on other machines.
+    /// When the key is empty or too long, or the limiter's states are on other machines.
     #[inline]
     pub fn hit_on(&self, limiter: &Limiter, key: &[u8], cost: u32) -> Result<Option<Ruling>, AskError> {
-        self.is_local()?;
+        if !limiter.store.is_embedded() {
+            return Err(AskError::Remote);
+        }
         check_key(key)?;
         Ok(limiter.rule(key, cost, Intent::Hit, || self.now()))
     }

@@ -40,9 +40,11 @@ async fn a_limiter_that_servers_share_says_that_it_does_not_count_in_buckets() {
 #[tokio::test(flavor = "multi_thread")]
 async fn f1_analyze_and_increment_keep_to_the_deadline_and_to_on_failure() {
     let server = Server::redis(&[]);
-    for (on_failure, status, counts) in
-        [(OnFailure::Allow, Status::Ok, false), (OnFailure::Deny, Status::Denied, false), (OnFailure::Local, Status::Ok, true)]
-    {
+    for (on_failure, status, counts) in [
+        (OnFailure::Allow, Status::Ok, false),
+        (OnFailure::Deny, Status::Denied, false),
+        (OnFailure::Local, Status::Ok, true),
+    ] {
         let proxy = Proxy::before(server.port);
         let settings = StoreSettings { on_failure, deadline: DEADLINE, ..StoreSettings::default() };
         let url = format!("redis://127.0.0.1:{}", proxy.port);

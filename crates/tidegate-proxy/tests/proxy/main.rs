@@ -3,6 +3,7 @@
 
 mod bounds;
 mod counting;
+mod gated;
 mod leaving;
 mod smuggling;
 mod streaming;
