@@ -49,6 +49,8 @@ pub struct Counts {
     pub sketched_allowed: u64,
     /// Hits that the sketch denied.
     pub sketched_denied: u64,
+    /// Hits whose key found no place for its statistics, where the limiter keeps them.
+    pub stats_refused: u64,
 }
 
 /// What a plain decision touches lies here, in the lock's own two cache lines, so that the shards of
@@ -239,6 +241,7 @@ impl Shard {
             peeked: self.rest.peeked,
             sketched_allowed: self.rest.sketched_allowed,
             sketched_denied: self.rest.sketched_denied,
+            stats_refused: self.rest.stats.refused(),
         }
     }
 

@@ -2,8 +2,10 @@
 //! rate of the previous five minutes.
 //!
 //! They lie apart from the states, as they outlive them: a key whose state is dropped keeps its
-//! counts. Invariant: they are bounded, by [`KEYS_MAX`] a shard and by the budget. A key that finds no
-//! place is limited like any other; only its counts stay at 0.
+//! counts. Invariant: they are bounded, by [`KEYS_MAX`] a shard and by the budget. When there is no more
+//! room, a new key takes the place of one that was not used in these five minutes nor in those before, whose
+//! highest rate is 0 by then; a key that finds no place is limited like any other, and only its counts stay
+//! at 0, which is counted.
 
 use crate::budget::Budget;
 use crate::shard::SHARD_BITS;
@@ -37,12 +39,21 @@ pub(crate) const STRIDE: usize = 5;
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     slots: Slots,
+    /// Where the next look for an idle key starts.
+    hand: usize,
+    refused: u64,
 }
+
+/// Slots that are looked at for an idle key: a bound on the work of a hit.
+const HAND_STEPS: usize = 16;
 
 impl Stats {
     /// Counts a hit.
     pub(crate) fn note(&mut self, hash: u64, now: Micros, over: bool, rate: Rate, budget: &Budget) {
-        let Some(index) = self.place(hash, budget) else { return };
+        let Some(index) = self.place(hash, now, budget) else {
+            self.refused += 1;
+            return;
+        };
         let entry = self.slots.entry_mut(index);
         entry[REQUESTS] += 1;
         entry[OVER] += u64::from(over);
@@ -56,6 +67,11 @@ impl Stats {
         let Some(index) = self.slots.find(hash, SHARD_BITS) else { return KeyStats::default() };
         let entry = self.slots.entry(index);
         KeyStats { requests: entry[REQUESTS], over: entry[OVER], last_max_rate: rates_at(entry, now).1 }
+    }
+
+    /// Hits whose key found no place, since start.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -79,21 +95,45 @@ impl Stats {
         }
     }
 
-    fn place(&mut self, hash: u64, budget: &Budget) -> Option<usize> {
+    fn place(&mut self, hash: u64, now: Micros, budget: &Budget) -> Option<usize> {
         if let Some(index) = self.slots.find(hash, SHARD_BITS) {
             return Some(index);
         }
-        if self.slots.len() >= KEYS_MAX {
+        if !self.make_room(budget) && !self.drop_idle(now) {
             return None;
         }
-        if self.slots.len() >= self.slots.most() {
-            let more = Slots::bytes_for(STRIDE, self.next_capacity()) - self.slots.bytes();
-            if !budget.has_room_for(more) {
-                return None;
-            }
+        Some(self.slots.insert(hash, SHARD_BITS))
+    }
+
+    /// Has room for one more key, if it may grow so far.
+    fn make_room(&mut self, budget: &Budget) -> bool {
+        if self.slots.len() >= KEYS_MAX {
+            return false;
+        }
+        if self.slots.len() < self.slots.most() {
+            return true;
+        }
+        let more = Slots::bytes_for(STRIDE, self.next_capacity()) - self.slots.bytes();
+        let room = budget.has_room_for(more);
+        if room {
             self.slots = self.grown();
         }
-        Some(self.slots.insert(hash, SHARD_BITS))
+        room
+    }
+
+    /// Drops the key that was idle for longest among the next few; was there one?
+    fn drop_idle(&mut self, now: Micros) -> bool {
+        let capacity = self.slots.capacity();
+        let steps = HAND_STEPS.min(capacity);
+        let looked_at = (0..steps).map(|step| (self.hand + step) % capacity);
+        let used = looked_at.filter(|index| !self.slots.is_vacant(*index));
+        let last_used = |index: usize| self.slots.entry(index)[NUMBER];
+        let oldest = used.min_by_key(|index| last_used(*index)).filter(|index| number(now) > last_used(*index) + 1);
+        self.hand = (self.hand + steps) % capacity.max(1);
+        if let Some(index) = oldest {
+            self.slots.remove(index, SHARD_BITS);
+        }
+        oldest.is_some()
     }
 
     fn grown(&self) -> Slots {
@@ -160,9 +200,30 @@ mod tests {
         (0..10_000).for_each(|i| stats.note(random(i), at(0), false, Rate::default(), &budget));
         assert_eq!(stats.export().len(), KEYS_MAX);
         assert!(stats.bytes() < 40_000, "{}", stats.bytes());
+        assert_eq!(stats.refused(), 10_000 - KEYS_MAX as u64);
         let none = Budget::new(0);
         let mut stats = Stats::default();
         stats.note(1, at(0), false, Rate::default(), &none);
         assert_eq!((stats.bytes(), stats.get(1, at(0))), (0, KeyStats::default()));
+    }
+    /// Places were never freed: after 131,072 keys no other ever had statistics.
+    #[test]
+    fn idle_keys_make_room_and_busy_ones_stay() {
+        let (mut stats, budget) = (Stats::default(), Budget::new(1 << 20));
+        let random = |i: u64| (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let note = |stats: &mut Stats, i: u64, seconds| {
+            stats.note(random(i), at(seconds), false, Rate::default(), &budget);
+            stats.get(random(i), at(seconds)).requests
+        };
+        let most = KEYS_MAX as u64;
+        (0..most).for_each(|i| assert_eq!(note(&mut stats, i, 10), 1));
+        assert_eq!(note(&mut stats, most, 10), 0, "all are busy");
+        assert_eq!(note(&mut stats, most, 599), 0, "the rates of the five minutes before are still told");
+        // Half of them are used again and stay; the others make room.
+        (0..most / 2).for_each(|i| assert_eq!(note(&mut stats, i, 590), 2));
+        let placed: u64 = (most..2 * most).map(|i| note(&mut stats, i, 610)).sum();
+        assert!(placed * 10 > most / 2 * 9, "{placed} of {} places", most / 2);
+        (0..most / 2).for_each(|i| assert_eq!(note(&mut stats, i, 611), 3));
+        assert_eq!(stats.export().len(), KEYS_MAX);
     }
 }

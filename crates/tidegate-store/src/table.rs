@@ -369,12 +369,14 @@ impl Table {
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();
         for cell in &self.cells {
-            let Counts { allowed, denied, peeked, sketched_allowed, sketched_denied } = cell.lock().counts();
+            let Counts { allowed, denied, peeked, sketched_allowed, sketched_denied, stats_refused } =
+                cell.lock().counts();
             sum.allowed += allowed;
             sum.denied += denied;
             sum.peeked += peeked;
             sum.sketched_allowed += sketched_allowed;
             sum.sketched_denied += sketched_denied;
+            sum.stats_refused += stats_refused;
         }
         sum
     }

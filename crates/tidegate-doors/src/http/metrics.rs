@@ -107,8 +107,11 @@ fn push_limiters(text: &mut String, limiters: &[LimiterInfo]) {
             line!(text, "{name}{{limiter=\"{}\",verdict=\"denied\"}} {}", info.spec.name, denied(info));
         }
     }
-    let plain: [(&str, &str, &str, Read); 4] = [
+    let plain: [(&str, &str, &str, Read); 5] = [
         ("tidegate_peeks_total", "counter", "Questions that charged nothing.", |i| i.counts.peeked),
+        ("tidegate_stats_refused_total", "counter", "Hits whose key found no place for its statistics.", |i| {
+            i.counts.stats_refused
+        }),
         ("tidegate_limiter_enabled", "gauge", "1 while the limiter is enabled.", |i| i.enabled.into()),
         ("tidegate_limiter_entries", "gauge", "Keys held, idle ones included.", |i| i.entries as u64),
         ("tidegate_limiter_bytes", "gauge", "Memory held by the limiter's table.", |i| i.bytes as u64),
