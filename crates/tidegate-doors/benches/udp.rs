@@ -95,7 +95,7 @@ fn responder(routes: usize) -> Responder {
     let others = (1..routes).map(|i| format!(r"^service{i} ip=\d+\.\d+\.\d+\.\d+$"));
     let patterns = others.chain([r"^ws ip=\d+\.\d+\.\d+\.\d+$".to_owned()]);
     let routes = patterns.map(|pattern| Route { pattern, limiter: "ip".to_owned() }).collect();
-    let responder = Responder::new(gate, &Routing { rewrites: Vec::new(), routes }).unwrap();
+    let responder = Responder::new(gate, &Routing { routes, ..Routing::default() }).unwrap();
     let (mut scratch, mut slots) = (Scratch::default(), [Slot::default()]);
     for key in 0..KEYS {
         responder.answer(&mut scratch, &[request("1", key).as_bytes()], responder.gate().now(), &mut slots);
@@ -150,7 +150,7 @@ fn busy_ns(name: &str) -> u64 {
 fn door(responder: &Responder, address: IpAddr, stop: &AtomicBool, tell: Sender<SocketAddr>) {
     let sockets = Sockets::bind((address, 0).into(), 1).unwrap();
     tell.send((LOOPBACK, sockets.address().port()).into()).unwrap();
-    serve(&sockets, responder, &Counters::new(&sockets), stop).unwrap();
+    serve(&sockets, responder, &Counters::new(&sockets, responder), stop).unwrap();
 }
 
 fn batch_echo(stop: &AtomicBool, tell: Sender<SocketAddr>) {

@@ -9,6 +9,7 @@ mod batch;
 mod check;
 mod client;
 mod counters;
+mod counts;
 mod responder;
 mod routes;
 mod server;
@@ -17,10 +18,11 @@ mod source;
 
 pub use client::{Client, TIMEOUT};
 pub use counters::Counters;
+pub use counts::{Counts, Unknown};
 pub use responder::{Responder, Scratch, Slot};
 pub use routes::{
-    Caches, PATTERN_LEN_MAX, REPLACEMENT_LEN_MAX, REWRITES_MAX, ROUTES_MAX, Rewrite, Route, RouteProblem, Routes,
-    Routing,
+    Caches, Count, Found, PATTERN_LEN_MAX, REPLACEMENT_LEN_MAX, REWRITES_MAX, ROUTES_MAX, Rewrite, Route, RouteProblem,
+    Routes, Routing,
 };
 pub use server::{DEFAULT_ADDRESS, serve};
 pub use sockets::Sockets;

@@ -15,14 +15,15 @@ fn policy(limit: &str) -> Policy {
 }
 
 fn routing(pattern: &str) -> Routing {
-    Routing { rewrites: Vec::new(), routes: vec![Route { pattern: pattern.to_owned(), limiter: "ip".to_owned() }] }
+    let routes = vec![Route { pattern: pattern.to_owned(), limiter: "ip".to_owned() }];
+    Routing { routes, ..Routing::default() }
 }
 
 /// Runs a door while `ask` talks to it.
 fn with_door(address: &str, ask: impl FnOnce(SocketAddr, &Responder)) {
     let responder = Responder::new(Gate::embedded(policy("3 per hour")), &routing("^ws ip=")).unwrap();
     let sockets = Sockets::bind(address.parse().unwrap(), 2).unwrap();
-    let (address, counters, stop) = (sockets.address(), Counters::new(&sockets), AtomicBool::new(false));
+    let (address, counters, stop) = (sockets.address(), Counters::new(&sockets, &responder), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let door = scope.spawn(|| serve(&sockets, &responder, &counters, &stop));
         let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(address, &responder)));

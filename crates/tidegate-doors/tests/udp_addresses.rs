@@ -13,7 +13,8 @@ use tidegate_doors::udp::{Counters, Responder, Routing, Sockets, serve};
 fn check(bound: &str, asked: &[IpAddr]) {
     let responder = Responder::new(Gate::embedded(Policy::new(Vec::new()).unwrap()), &Routing::default()).unwrap();
     let sockets = Sockets::bind(bound.parse().unwrap(), 2).unwrap();
-    let (port, counters, stop) = (sockets.address().port(), Counters::new(&sockets), AtomicBool::new(false));
+    let (port, counters, stop) =
+        (sockets.address().port(), Counters::new(&sockets, &responder), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let door = scope.spawn(|| serve(&sockets, &responder, &counters, &stop));
         let failed = std::panic::catch_unwind(|| ask(port, asked));

@@ -12,7 +12,7 @@ fn responder() -> Responder {
     let limiters = limits.map(|(name, limit)| LimiterSpec::new(name, rules(limit)).with_stats());
     let patterns = [("^ws ua=.", "ua"), ("^ws ip=", "ip"), ("^ws global$", "global")];
     let route = |(pattern, limiter): (&str, &str)| Route { pattern: pattern.to_owned(), limiter: limiter.to_owned() };
-    let routing = Routing { rewrites: Vec::new(), routes: patterns.map(route).to_vec() };
+    let routing = Routing { routes: patterns.map(route).to_vec(), ..Routing::default() };
     Responder::new(Gate::embedded(Policy::new(limiters.to_vec()).unwrap()), &routing).unwrap()
 }
 

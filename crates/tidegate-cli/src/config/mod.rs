@@ -160,6 +160,7 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
     if let Some(at) = root.position("udp") {
         config.udp = udp::read(&root.entries[at], &config.policy, problems);
     }
+    problems.extend(udp::without_a_door(root));
     config
 }
 

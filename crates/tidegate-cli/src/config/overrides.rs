@@ -9,7 +9,7 @@ use super::tree::{self, Table};
 
 const PREFIX: &str = "TIDEGATE_";
 /// Tables that come many times, so that a variable could not say which.
-const ARRAYS: [&str; 4] = ["limiter", "stream", "udp.rewrite", "udp.route"];
+const ARRAYS: [&str; 5] = ["limiter", "stream", "udp.count", "udp.rewrite", "udp.route"];
 
 /// The variables that are settings, sorted, so that messages come in a stable order.
 pub(crate) fn from_environment() -> Vec<(String, String)> {

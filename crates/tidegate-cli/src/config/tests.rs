@@ -623,5 +623,8 @@ fn udp_rules_are_checked() {
         check_parts(&format!("{limiter}{settings}"), &[part]);
     }
     let many = "[[udp.route]]\nmatch = 'x'\nlimiter = \"ws-ip\"\n".repeat(1_001);
-    check_parts(&format!("{limiter}{many}"), &["udp: 0 rewrite rules and 1001 routes are more than 100 and 1000"]);
+    check_parts(
+        &format!("{limiter}{many}"),
+        &["udp: 0 rules that count, 0 rewrite rules and 1001 routes are more than 100, 100 and 1000"],
+    );
 }

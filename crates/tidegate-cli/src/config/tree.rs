@@ -73,11 +73,19 @@ pub(crate) fn parse(source: usize, text: &str) -> Result<Table, Vec<Problem>> {
     Err(errors.iter().map(problem).collect())
 }
 
-/// The mistake people make most: a bare word where a string belongs.
+/// The mistakes people make most: a regular expression in double quotes, and a bare word where a string belongs.
 fn remedy(text: &str, place: Place) -> &'static str {
-    let before = text.get(..place.start).unwrap_or_default();
+    let (before, after) = text.split_at_checked(place.start).unwrap_or_default();
     let line = before.rsplit('\n').next().unwrap_or_default();
-    if line.contains('=') { "; strings stand in quotes, such as \"64MiB\"" } else { "" }
+    let value = line.split_once('=').map(|(_, value)| value.trim_start());
+    let rest = after.lines().next().unwrap_or_default();
+    match value {
+        Some(value) if value.starts_with('"') && (value.contains('\\') || rest.contains('\\')) => {
+            "; in double quotes \\ starts an escape: write a regular expression in single quotes, such as '^ws ip=\\d+$'"
+        }
+        Some(_) => "; strings stand in quotes, such as \"64MiB\"",
+        None => "",
+    }
 }
 
 /// Sets one value from an environment variable: what the text means as TOML, else the text itself.

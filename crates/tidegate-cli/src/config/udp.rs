@@ -1,4 +1,5 @@
-//! `[[udp.rewrite]]` and `[[udp.route]]`: which limiter a key of the UDP door meets.
+//! `[[udp.rewrite]]` and `[[udp.route]]`: which limiter a key of the UDP door meets; `[[udp.count]]`: which
+//! keys are counted beside that.
 //!
 //! What a pattern may be is checked by the door; here its refusals are given a place.
 
@@ -6,12 +7,13 @@ use super::limiter::tables;
 use super::problem::Problem;
 use super::section::{Known, Section, Text};
 use super::source::Place;
-use super::tree::{Entry, Node, Value};
+use super::tree::{Entry, Node, Table, Value};
 use crate::nearest;
 use tidegate::Policy;
-use tidegate_doors::udp::{Rewrite, Route, RouteProblem, Routes, Routing};
+use tidegate_doors::udp::{Count, Rewrite, Route, RouteProblem, Routes, Routing};
 
-const KNOWN: Known = Known { here: &["rewrite", "route"], later: &[] };
+const KNOWN: Known = Known { here: &["count", "rewrite", "route"], later: &[] };
+const KNOWN_COUNT: Known = Known { here: &["match", "name"], later: &[] };
 const KNOWN_REWRITE: Known = Known { here: &["match", "replace"], later: &[] };
 const KNOWN_ROUTE: Known = Known { here: &["match", "limiter"], later: &[] };
 
@@ -25,8 +27,9 @@ pub(super) fn read(entry: &Entry, policy: &Policy, problems: &mut Vec<Problem>) 
     let before = problems.len();
     Section::open("[udp]".to_owned(), table, &KNOWN, problems);
     let rules = |name| table.position(name).map(|at| &table.entries[at].node);
-    let (rewrites, routes) = (rules("rewrite"), rules("route"));
+    let (counts, rewrites, routes) = (rules("count"), rules("rewrite"), rules("route"));
     let routing = Routing {
+        counts: read_all(counts, "udp.count", &KNOWN_COUNT, problems, read_count),
         rewrites: read_all(rewrites, "udp.rewrite", &KNOWN_REWRITE, problems, read_rewrite),
         routes: read_all(routes, "udp.route", &KNOWN_ROUTE, problems, |section, place| {
             read_route(section, place, policy)
@@ -39,6 +42,18 @@ pub(super) fn read(entry: &Entry, policy: &Policy, problems: &mut Vec<Problem>) 
         problems.push(Problem { place: Some(entry.name_place), message: format!("udp: {error}") });
     }
     routing
+}
+
+/// Rules that nobody would ask: `[doors]` opens other doors only.
+pub(super) fn without_a_door(root: &Table) -> Option<Problem> {
+    let udp = &root.entries[root.position("udp")?];
+    let Value::Table(doors) = &root.entries[root.position("doors")?].node.value else { return None };
+    (!doors.entries.is_empty() && doors.position("udp").is_none()).then(|| Problem {
+        place: Some(udp.name_place),
+        message: "udp: [doors] opens no UDP door, so that nothing would ask these rules; add udp = \"127.0.0.1:7401\" to [doors], \
+                  or leave the rules out"
+            .to_owned(),
+    })
 }
 
 fn read_all<T>(
@@ -61,6 +76,19 @@ fn read_all<T>(
         all.extend(read(&mut section, place));
     }
     all
+}
+
+fn read_count(section: &mut Section<'_>, place: Place) -> Option<Count> {
+    let pattern = needed(section, place, "match", "(?i)(picard|googlebot)");
+    let name = needed(section, place, "name", "$1");
+    let (pattern, name) = (pattern?, name?);
+    let rule = Count { pattern: pattern.text.to_owned(), name: name.text.to_owned() };
+    match rule.check() {
+        Ok(()) => return Some(rule),
+        Err(RouteProblem::Replacement(message)) => section.refuse(name.place, "name", &message),
+        Err(other) => section.refuse(pattern.place, "match", &other.to_string()),
+    }
+    None
 }
 
 fn read_rewrite(section: &mut Section<'_>, place: Place) -> Option<Rewrite> {
@@ -108,4 +136,63 @@ fn stranger(name: &str, policy: &Policy) -> String {
         None => format!("there are: {}", names[..names.len().min(10)].join(", ")),
     };
     format!("no limiter is named \"{}\"; {remedy}", name.escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Config, parse};
+    use std::path::Path;
+
+    const LIMITER: &str = "[[limiter]]\nname = \"a\"\nlimits = [\"1 per hour\"]\n";
+    const ROUTE: &str = "[[udp.route]]\nmatch = '^a$'\nlimiter = \"a\"\n";
+
+    fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, String> {
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        parse("t.toml", format!("{LIMITER}{text}"), Path::new(""), variables).map_err(|error| error.to_string())
+    }
+
+    #[track_caller]
+    fn check(text: &str, part: &str) {
+        let error = read(text, &[]).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+
+    #[test]
+    fn rules_that_count_are_read() {
+        let udp = read("[[udp.count]]\nmatch = '(?i)(picard)'\nname = '$1'\n", &[]).unwrap().udp;
+        assert_eq!((udp.counts[0].pattern.as_str(), udp.counts[0].name.as_str()), ("(?i)(picard)", "$1"));
+        check("[[udp.count]]\nmatch = 'x'", "udp.count 1: it has no name; add name = '$1'");
+        check("[[udp.count]]\nmatch = '('\nname = 'x'", "5:9: udp.count 1 match: this is no regular expression");
+        check("[[udp.count]]\nmatch = 'x'\nname = '$1'", "6:8: udp.count 1 name: it refers to the group \"1\"");
+        check("[[udp.count]]\nmatch = 'x'\nname = 'x'\nlimiter = 'a'", "udp.count 1: unknown setting \"limiter\"");
+    }
+
+    /// They validated without a word, and nothing listened.
+    #[test]
+    fn rules_without_a_udp_door_are_refused() {
+        let http = "[doors]\nhttp = \"127.0.0.1:7400\"\n";
+        check(&format!("{http}{ROUTE}"), "6:3: udp: [doors] opens no UDP door");
+        check(&format!("{http}[[udp.count]]\nmatch = 'x'\nname = 'x'"), "add udp = \"127.0.0.1:7401\" to [doors]");
+        assert!(read(ROUTE, &[]).is_ok(), "without [doors] all are open");
+        assert!(read(&format!("{http}{ROUTE}"), &[("TIDEGATE_DOORS__UDP", "127.0.0.1:0")]).is_ok());
+        let wrong = read(&format!("[doors]\nudp = \"x\"\n{ROUTE}"), &[]).unwrap_err();
+        assert!(!wrong.contains("opens no UDP door"), "no second error for the same mistake: {wrong}");
+    }
+
+    #[test]
+    fn a_regular_expression_in_double_quotes_gets_a_hint_that_fits() {
+        check(
+            "[[udp.route]]\nmatch = \"^ws ip=\\d+$\"\nlimiter = \"a\"",
+            "write a regular expression in single quotes",
+        );
+        check("[store]\nmax_memory = 64MiB", "strings stand in quotes, such as \"64MiB\"");
+    }
+
+    #[test]
+    fn a_group_by_a_backslash_is_refused_with_the_way_to_write_it() {
+        check(
+            "[[udp.rewrite]]\nmatch = '(x)'\nreplace = '\\1 y'",
+            "udp.rewrite 1 replace: \\1 stands for no group here; write ${1}",
+        );
+    }
 }

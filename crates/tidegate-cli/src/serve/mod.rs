@@ -13,6 +13,7 @@ pub(crate) mod signals;
 pub(crate) mod store;
 mod streams;
 pub(crate) mod tending;
+mod unrouted;
 
 use crate::config::{self, Config, Doors};
 use crate::log::{self, LogFormat};
@@ -90,13 +91,14 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     let listening =
         Doors { http: listener.as_ref().map(|(_, address)| *address), udp: sockets.as_ref().map(Sockets::address) };
     banner::print(&listening, file.map(PathBuf::as_path), &config);
-    let counters = sockets.as_ref().map(|sockets| Arc::new(Counters::new(sockets)));
+    let counters = sockets.as_ref().map(|sockets| Arc::new(Counters::new(sockets, &desk)));
     if let Some((listener, address)) = listener {
         let settings = HttpSettings { udp: counters.clone(), streams: Arc::clone(&streams), ..http_settings() };
         tasks.spawn(http_door(listener, address, gate.clone(), settings, stopped.clone()));
     }
     if let Some((sockets, counters)) = sockets.zip(counters) {
         tasks.spawn(udp_door(sockets, Arc::clone(&desk), counters, stopped.clone()));
+        tasks.spawn(unrouted::run(Arc::clone(desk.counts()), stopped.clone()));
     }
     let proxy = config.proxy.as_ref().map(|proxy| crate::proxy::start(proxy, &gate)).transpose()?.map(Arc::new);
     if let Some((proxy, settings)) = proxy.as_ref().zip(config.proxy.as_ref()) {

@@ -28,7 +28,7 @@ pub(super) struct Incoming {
     asked: Asked,
 }
 
-/// Does the kernel tell to which address each datagram was sent? It has to when the socket is bound to
+/// How the address that a datagram was sent to is known: the kernel tells it for a socket that is bound to
 /// the wildcard address; a socket with an address of its own sends from that one anyway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asked {
@@ -112,7 +112,7 @@ pub(super) fn send<'r>(socket: &UdpSocket, replies: impl Iterator<Item = (Peer, 
         to.push(peer);
         texts.push(IoSlice::new(text));
     }
-    // Those before `sent` are gone, those from there to `at` go one by one.
+    // Replies before `sent` are sent; those from there to `at` are in no run.
     let (mut sent, mut at, mut failed) = (0, 0, 0);
     while at < texts.len() {
         let run = run_len(&to[at..], &texts[at..]);
@@ -154,16 +154,17 @@ fn send_run(socket: &UdpSocket, to: &[Peer], texts: &[IoSlice<'_>]) -> u64 {
     let Ok(len) = u16::try_from(texts[0].len()) else { return send_each(socket, to, texts) };
     match send_one(socket, &to[0], texts, Some(&len)) {
         Ok(()) => 0,
-        // No room in time, and none for each by itself either.
+        // The send buffer had no room in time, and would have none for each reply by itself.
         Err(Errno::EAGAIN) => texts.len() as u64,
-        // A kernel or a network card that cannot do it, a path with small packets, or nobody there.
+        // The kernel or the network card cannot cut datagrams, packets of the path are small, or the client
+        // cannot be reached.
         Err(_) => send_each(socket, to, texts),
     }
 }
 
 fn send_each(socket: &UdpSocket, to: &[Peer], texts: &[IoSlice<'_>]) -> u64 {
     if to.iter().any(|peer| peer.source.is_some()) {
-        // The wrapper of sendmmsg has no words for a source address.
+        // The wrapper of sendmmsg cannot send a source address, and nix's does not tell how many were sent.
         let failed = |(peer, text): &(&Peer, &[IoSlice<'_>])| send_one(socket, peer, text, None).is_err();
         return to.iter().zip(texts.chunks(1)).filter(failed).count() as u64;
     }
@@ -201,7 +202,7 @@ fn send_together(socket: &UdpSocket, to: &[Peer], texts: &[IoSlice<'_>]) -> u64 
         match sendmmsg(socket, &mut messages[at..], SendFlags::empty()) {
             Ok(sent) => at += sent.max(1),
             Err(rustix::io::Errno::INTR) => {}
-            // A sender that cannot be reached, such as port 0: the fault is the first one's.
+            // The first client of the rest cannot be reached, such as one at port 0.
             Err(_) => {
                 failed += 1;
                 at += 1;

@@ -29,12 +29,12 @@ impl Client {
     /// A client of the server at this address.
     ///
     /// # Errors
-    /// When no socket can be had. Whether somebody is there shows only when asked.
+    /// When no socket can be opened. Whether a server listens there shows only with the first request.
     pub fn connect(server: SocketAddr) -> io::Result<Client> {
         let any: SocketAddr =
             if server.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
         let socket = UdpSocket::bind(any)?;
-        // Replies from anywhere else are the kernel's to drop.
+        // The kernel drops datagrams from any other address.
         socket.connect(server)?;
         let next_id = socket.local_addr()?.port();
         Ok(Client { socket, next_id, timeout: TIMEOUT })
@@ -67,7 +67,7 @@ impl Client {
         let deadline = Instant::now() + self.timeout;
         match self.socket.send(&datagram) {
             Ok(_) => {}
-            // The answer to an earlier datagram: nobody was there. Somebody may be now.
+            // This error answers an earlier datagram, when no server listened; one may listen by now.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => drop(self.socket.send(&datagram)),
             Err(error) => return Err(error),
         }
@@ -84,7 +84,7 @@ impl Client {
                     _ => {}
                 },
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Time is up, or nobody is there.
+                // The timeout has passed, or no server listens there.
                 Err(_) => return Ok(None),
             }
         }

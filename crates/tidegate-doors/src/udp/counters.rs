@@ -1,9 +1,12 @@
 //! What the UDP door counts, for `/metrics`. No client's words become labels.
 
+use super::counts::Counts;
+use super::responder::Responder;
 use super::sockets::Sockets;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Counts since start.
@@ -14,6 +17,7 @@ pub struct Counters {
     pub(super) silent: AtomicU64,
     pub(super) unsent: AtomicU64,
     pub(super) errors: AtomicU64,
+    counts: Arc<Counts>,
     receive_buffer_bytes: usize,
     address: SocketAddr,
     /// The sockets' numbers in /proc/net/udp.
@@ -24,9 +28,9 @@ pub struct Counters {
 pub(crate) type Metric = (&'static str, &'static str, &'static str, u64);
 
 impl Counters {
-    /// All at 0, for these sockets.
+    /// All at 0, for these sockets, and what the responder behind them counts.
     #[must_use]
-    pub fn new(sockets: &Sockets) -> Counters {
+    pub fn new(sockets: &Sockets, responder: &Responder) -> Counters {
         let inode = |fd| std::fs::metadata(format!("/proc/self/fd/{fd}")).map(|about| about.ino());
         Counters {
             received: AtomicU64::new(0),
@@ -34,13 +38,14 @@ impl Counters {
             silent: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            counts: Arc::clone(responder.counts()),
             receive_buffer_bytes: sockets.receive_buffer_bytes(),
             address: sockets.address(),
             inodes: sockets.all.iter().filter_map(|socket| inode(socket.as_raw_fd()).ok()).collect(),
         }
     }
 
-    pub(crate) fn metrics(&self) -> [Metric; 8] {
+    pub(crate) fn metrics(&self) -> [Metric; 10] {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         [
             ("tidegate_udp_datagrams_total", "counter", "Datagrams received.", read(&self.received)),
@@ -50,6 +55,18 @@ impl Counters {
                 "counter",
                 "Datagrams that are no request, and got no reply.",
                 read(&self.silent),
+            ),
+            (
+                "tidegate_udp_unrouted_total",
+                "counter",
+                "Uses of keys that no route knows, and that were not limited.",
+                self.counts.unrouted(),
+            ),
+            (
+                "tidegate_udp_uncounted_total",
+                "counter",
+                "Uses that a [[udp.count]] matched and that found no place among the names.",
+                self.counts.homeless(),
             ),
             (
                 "tidegate_udp_replies_failed_total",

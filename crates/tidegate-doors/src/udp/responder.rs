@@ -1,12 +1,14 @@
-//! Datagrams in, replies out: the door without its sockets.
+//! Datagrams in, replies out: the door without its sockets. Invariant: the responder waits for nothing but
+//! the engine.
 
 use super::check::Check;
-use super::routes::{Caches, RouteProblem, Routes, Routing};
+use super::counts::Counts;
+use super::routes::{Caches, Found, RouteProblem, Routes, Routing};
 use arc_swap::ArcSwap;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use tidegate::{Batch, Gate, Hit, HitAnswer, Limiter, Micros, Ruling};
+use tidegate::{Batch, Gate, Hit, HitAnswer, KeyStats, Limiter, Micros, Ruling};
 use tidegate_wire::udp::{Command, REPLY_LEN_MAX, Reply, Request};
 
 /// Answers datagrams on an engine, by routes that can be replaced while it is asked.
@@ -14,7 +16,11 @@ use tidegate_wire::udp::{Command, REPLY_LEN_MAX, Reply, Request};
 pub struct Responder {
     gate: Gate,
     live: ArcSwap<Live>,
+    counts: Arc<Counts>,
 }
+
+/// Under this name `get_stats` tells how often keys without a route were used.
+const UNROUTED: &[u8] = b"default";
 
 /// The routes in force with their limiters, by number.
 #[derive(Debug)]
@@ -83,7 +89,7 @@ impl Responder {
     /// A rule is refused, or names a limiter that the engine does not have.
     pub fn new(gate: Gate, routing: &Routing) -> Result<Responder, RouteProblem> {
         let live = ArcSwap::from_pointee(Live::new(&gate, routing)?);
-        Ok(Responder { gate, live })
+        Ok(Responder { gate, live, counts: Arc::new(Counts::new()) })
     }
 
     /// Puts other routes in force, or the same on the limiters of the engine's new policy.
@@ -101,8 +107,14 @@ impl Responder {
         &self.gate
     }
 
-    /// Answers datagrams as if each came alone, in order, all at `now`; `slots` are as many. Where the store
-    /// is on other machines, the later keys of a `check_limit` are used after the rest of the batch.
+    /// What it counts without a limiter.
+    #[must_use]
+    pub fn counts(&self) -> &Arc<Counts> {
+        &self.counts
+    }
+
+    /// Answers datagrams as if each came alone, in order, all at `now`; `slots` are as many. On a remote
+    /// store the later keys of a `check_limit` are used after the rest of the batch.
     pub fn answer(&self, scratch: &mut Scratch, datagrams: &[&[u8]], now: Micros, slots: &mut [Slot]) {
         self.answer_seen(scratch, datagrams, now, slots, |_, _, _| {});
     }
@@ -175,15 +187,23 @@ impl Responder {
         waiting.clear();
     }
 
-    fn stats<'k>(&self, live: &Live, caches: &mut Caches, key: &'k [u8]) -> Reply<'k> {
-        let limiter = live.routes.find_plain(caches, key).map(|route| &live.limiters[route]);
-        let stats = limiter.map(|limiter| self.gate.key_stats_on(limiter, key)).unwrap_or_default();
+    /// A name that a rule counts, a key of a limiter that keeps statistics, or all keys without a route.
+    fn stats<'k>(&self, live: &Live, caches: &mut Caches, key: &'k [u8], now: Micros) -> Reply<'k> {
+        if let Some((requests, last_max_rate)) = self.counts.get(key, now) {
+            return Reply::Stats { requests, over: 0, last_max_rate, key };
+        }
+        let stats = match live.routes.find_plain(caches, key) {
+            Some(route) => self.gate.key_stats_on(&live.limiters[route], key),
+            None if key == UNROUTED => KeyStats { requests: self.counts.unrouted(), ..KeyStats::default() },
+            None => KeyStats::default(),
+        };
         Reply::Stats { requests: stats.requests, over: stats.over, last_max_rate: stats.last_max_rate, key }
     }
 
     fn size(&self) -> Reply<'static> {
         let usage = self.gate.usage();
-        Reply::Size { keys: usage.entries as u64, capacity: usage.capacity as u64 }
+        // Never 0, which a reader would divide by.
+        Reply::Size { keys: usage.entries as u64, capacity: usage.capacity.max(1) as u64 }
     }
 }
 
@@ -209,14 +229,17 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
             Command::Ping => self.slots[index].write(&request, &Reply::Pong),
             Command::OverLimit(key) => {
                 let found = self.live.routes.find(self.caches, key);
+                if found.counted {
+                    self.count(key);
+                }
                 self.use_key(index, request, found);
             }
             Command::CheckLimit(json) => {
                 if let Some(check) = Check::read(index, request, json, datagram_len) {
                     self.checks.push(check);
                     self.use_next_key(self.checks.len() - 1);
-                    // Keys are used in order where that takes no waiting; otherwise all checks of the
-                    // batch wait for the store together, at most three times.
+                    // The embedded store answers at once, so keys are used in the batch's order; all checks
+                    // of a batch wait for a remote store together, at most three times.
                     if self.responder.gate.is_embedded() {
                         self.settle();
                     }
@@ -225,7 +248,7 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
             // These tell what the uses before them led to.
             Command::GetStats(key) => {
                 self.settle();
-                let stats = self.responder.stats(self.live, self.caches, key);
+                let stats = self.responder.stats(self.live, self.caches, key, self.batch.now());
                 self.slots[index].write(&request, &stats);
             }
             Command::GetSize => {
@@ -237,23 +260,34 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
     }
 
     /// Uses a key once: it waits for the rest of the batch, unless no limiter is asked.
-    fn use_key(&mut self, index: usize, request: Request<'d>, (key, route): (Cow<'d, [u8]>, Option<usize>)) {
+    fn use_key(&mut self, index: usize, request: Request<'d>, found: Found<'d>) {
+        let Found { key, route, counted } = found;
         match route {
             Some(limiter) => self.waiting.push(Waiting { index, request, limiter, key }),
             None => {
+                self.responder.counts.count_unrouted(&key, counted);
                 self.slots[index].write(&request, &Reply::UNLIMITED);
                 (self.seen)(&key, None, None);
             }
         }
     }
 
+    /// Counts a key as it came under the names that the rules give.
+    fn count(&self, key: &[u8]) {
+        let now = self.batch.now();
+        self.live.routes.names(key).for_each(|name| self.responder.counts.count(name, now));
+    }
+
     /// Uses the next key of a check; the reply in its slot is that key's, without an id.
     fn use_next_key(&mut self, number: usize) {
         let check = &self.checks[number];
         let Some(key) = check.next_key() else { return };
-        let (found, route) = self.live.routes.find(self.caches, key.as_bytes());
-        let found = Cow::Owned(found.into_owned());
-        self.use_key(check.index, Request { id: None, command: Command::OverLimit(b"") }, (found, route));
+        let Found { key: found, route, counted } = self.live.routes.find(self.caches, key.as_bytes());
+        if counted {
+            self.count(key.as_bytes());
+        }
+        let (index, found) = (check.index, Found { key: Cow::Owned(found.into_owned()), route, counted });
+        self.use_key(index, Request { id: None, command: Command::OverLimit(b"") }, found);
     }
 
     /// Decides all that wait, and goes on with the checks until each is done.

@@ -1,5 +1,5 @@
 //! From a key to its limiter: rewrite rules, then an ordered list of patterns, the first of which
-//! decides.
+//! decides. Beside that, rules that count keys by other names, as they came.
 //!
 //! All patterns are compiled into one automaton that reads a key once, whatever their number; only a
 //! key that is rewritten is read again. Each pattern is given a lazy "anything" in front, so that all
@@ -18,6 +18,8 @@ use tidegate_wire::udp::REQUEST_LEN_MAX;
 /// What the configuration says, in order.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Routing {
+    /// Every one that matches a key as it came counts it, whatever its route.
+    pub counts: Vec<Count>,
     /// Applied one after another, before the routes.
     pub rewrites: Vec<Rewrite>,
     /// The first that matches decides.
@@ -33,6 +35,15 @@ pub struct Rewrite {
     pub replacement: String,
 }
 
+/// Counts keys under a name, for `get_stats`, and limits nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Count {
+    /// Which keys.
+    pub pattern: String,
+    /// The name, in lower case; `$1` and `${name}` stand for groups of the pattern.
+    pub name: String,
+}
+
 /// Sends keys to a limiter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
@@ -44,7 +55,7 @@ pub struct Route {
 
 /// Most routes.
 pub const ROUTES_MAX: usize = 1_000;
-/// Most rewrite rules.
+/// Most rewrite rules, and most rules that count.
 pub const REWRITES_MAX: usize = 100;
 /// Longest pattern, in bytes.
 pub const PATTERN_LEN_MAX: usize = 1_024;
@@ -61,7 +72,7 @@ const CACHE_MAX: usize = 4 << 20;
 pub enum RouteProblem {
     /// The pattern of this rewrite rule or route.
     Pattern(String),
-    /// The replacement of a rewrite rule.
+    /// The replacement of a rewrite rule, or the name of a rule that counts.
     Replacement(String),
     /// All rules together.
     Whole(String),
@@ -88,20 +99,22 @@ impl Rewrite {
         self.compiled().map(drop)
     }
 
-    fn compiled(&self) -> Result<Regex, RouteProblem> {
-        let regex = compile(&self.pattern)?;
-        if self.replacement.len() > REPLACEMENT_LEN_MAX {
-            let len = self.replacement.len();
-            return Err(RouteProblem::Replacement(format!(
-                "it has {len} bytes, more than {REPLACEMENT_LEN_MAX}; choose a shorter one"
-            )));
-        }
-        match unknown_group(&self.replacement, &regex) {
-            Some(group) => Err(RouteProblem::Replacement(format!(
-                "it refers to the group \"{group}\", which the pattern does not have; write $$ for a dollar sign"
-            ))),
-            None => Ok(regex),
-        }
+    fn compiled(&self) -> Result<Template, RouteProblem> {
+        Template::new(&self.pattern, &self.replacement)
+    }
+}
+
+impl Count {
+    /// Checks it by itself.
+    ///
+    /// # Errors
+    /// The pattern or the name, with the bound and the remedy.
+    pub fn check(&self) -> Result<(), RouteProblem> {
+        self.compiled().map(drop)
+    }
+
+    fn compiled(&self) -> Result<Template, RouteProblem> {
+        Template::new(&self.pattern, &self.name)
     }
 }
 
@@ -115,14 +128,64 @@ impl Route {
     }
 }
 
+/// A pattern, and a text that stands for what it matched.
+#[derive(Clone, Debug)]
+struct Template {
+    regex: Regex,
+    text: String,
+}
+
+impl Template {
+    fn new(pattern: &str, text: &str) -> Result<Template, RouteProblem> {
+        let regex = compile(pattern)?;
+        let refuse = |message: String| Err(RouteProblem::Replacement(message));
+        if text.len() > REPLACEMENT_LEN_MAX {
+            return refuse(format!(
+                "it has {} bytes, more than {REPLACEMENT_LEN_MAX}; choose a shorter one",
+                text.len()
+            ));
+        }
+        if let Some(digit) = escaped_digit(text) {
+            return refuse(format!("\\{digit} stands for no group here; write ${{{digit}}}"));
+        }
+        if let Some(group) = unknown_group(text, &regex) {
+            return refuse(format!(
+                "it refers to the group \"{group}\", which the pattern does not have; write $$ for a dollar sign"
+            ));
+        }
+        Ok(Template { regex, text: text.to_owned() })
+    }
+
+    /// The text for the first match inside a key, in lower case.
+    fn name(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let groups = self.regex.captures(key)?;
+        let mut name = Vec::new();
+        groups.expand(self.text.as_bytes(), &mut name);
+        name.make_ascii_lowercase();
+        Some(name)
+    }
+}
+
 /// The rules, compiled.
 #[derive(Clone, Debug)]
 pub struct Routes {
-    /// All rewrite patterns, then all routes.
+    /// All patterns that count, then those of rewrites, then all routes.
     all: meta::Regex,
     /// The routes alone.
     routes: meta::Regex,
-    rewrites: Vec<(Regex, String)>,
+    counts: Vec<Template>,
+    rewrites: Vec<Template>,
+}
+
+/// What the rules say of a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found<'k> {
+    /// The key after all rewriting.
+    pub key: Cow<'k, [u8]>,
+    /// The number of its route.
+    pub route: Option<usize>,
+    /// Does a rule count it?
+    pub counted: bool,
 }
 
 /// Where one thread's matching keeps its states. Threads that share one take turns at a lock, which
@@ -139,22 +202,27 @@ impl Routes {
     /// # Errors
     /// The first rule that is refused, or all when they are too many or too large together.
     pub fn new(routing: &Routing) -> Result<Routes, RouteProblem> {
-        let Routing { rewrites, routes } = routing;
-        if rewrites.len() > REWRITES_MAX || routes.len() > ROUTES_MAX {
+        let Routing { counts, rewrites, routes } = routing;
+        if counts.len() > REWRITES_MAX || rewrites.len() > REWRITES_MAX || routes.len() > ROUTES_MAX {
             return Err(RouteProblem::Whole(format!(
-                "{} rewrite rules and {} routes are more than {REWRITES_MAX} and {ROUTES_MAX}; join some by |",
+                "{} rules that count, {} rewrite rules and {} routes are more than {REWRITES_MAX}, {REWRITES_MAX} and {ROUTES_MAX}; \
+                 join some by |",
+                counts.len(),
                 rewrites.len(),
                 routes.len()
             )));
         }
         routes.iter().try_for_each(Route::check)?;
-        let patterns = |from: usize| {
-            let all = rewrites.iter().map(|rule| &rule.pattern).chain(routes.iter().map(|route| &route.pattern));
-            all.skip(from).map(String::as_str).collect::<Vec<_>>()
-        };
-        let (all, routes) = (first_of(&patterns(0))?, first_of(&patterns(rewrites.len()))?);
-        let rewrites = rewrites.iter().map(|rule| Ok((rule.compiled()?, rule.replacement.clone())));
-        Ok(Routes { all, routes, rewrites: rewrites.collect::<Result<_, RouteProblem>>()? })
+        let counting = counts.iter().map(|rule| rule.pattern.as_str());
+        let rewriting = rewrites.iter().map(|rule| rule.pattern.as_str());
+        let routing: Vec<&str> = routes.iter().map(|route| route.pattern.as_str()).collect();
+        let all: Vec<&str> = counting.chain(rewriting).chain(routing.iter().copied()).collect();
+        Ok(Routes {
+            all: first_of(&all)?,
+            routes: first_of(&routing)?,
+            counts: counts.iter().map(Count::compiled).collect::<Result<_, _>>()?,
+            rewrites: rewrites.iter().map(Rewrite::compiled).collect::<Result<_, _>>()?,
+        })
     }
 
     /// Caches for a thread that asks these rules, and no others.
@@ -163,17 +231,28 @@ impl Routes {
         Caches { all: self.all.create_cache(), routes: self.routes.create_cache() }
     }
 
-    /// The key after all rewriting, and the number of its route.
+    /// What the rules say of a key as it came.
     #[must_use]
-    pub fn find<'k>(&self, caches: &mut Caches, key: &'k [u8]) -> (Cow<'k, [u8]>, Option<usize>) {
+    #[inline]
+    pub fn find<'k>(&self, caches: &mut Caches, key: &'k [u8]) -> Found<'k> {
+        let before_routes = self.counts.len() + self.rewrites.len();
         match first_match(&self.all, &mut caches.all, key) {
-            Some(first) if first < self.rewrites.len() => {
+            Some(first) if first < before_routes => {
+                let counted = first < self.counts.len();
                 let key = self.rewritten(key);
                 let route = self.find_plain(caches, &key);
-                (key, route)
+                Found { key, route, counted }
             }
-            first => (Cow::Borrowed(key), first.map(|first| first - self.rewrites.len())),
+            first => {
+                let route = first.map(|first| first - before_routes);
+                Found { key: Cow::Borrowed(key), route, counted: false }
+            }
         }
+    }
+
+    /// The names under which a key as it came is counted.
+    pub fn names<'r>(&'r self, key: &'r [u8]) -> impl Iterator<Item = Vec<u8>> + 'r {
+        self.counts.iter().filter_map(|rule| rule.name(key)).filter(|name| name.len() <= REQUEST_LEN_MAX)
     }
 
     /// The number of the route of a key as it stands.
@@ -185,8 +264,8 @@ impl Routes {
     /// A rule that would make a key longer than a request may be is passed over.
     fn rewritten<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
         let mut key = Cow::Borrowed(key);
-        for (regex, replacement) in &self.rewrites {
-            let new = match regex.replace(&key, replacement.as_bytes()) {
+        for rule in &self.rewrites {
+            let new = match rule.regex.replace(&key, rule.text.as_bytes()) {
                 Cow::Owned(new) if new.len() <= REQUEST_LEN_MAX => new,
                 _ => continue,
             };
@@ -238,6 +317,20 @@ fn compile(pattern: &str) -> Result<Regex, RouteProblem> {
     })
 }
 
+/// The digit of a `\1`, which is how other programs refer to a group; here it would be taken as it stands.
+fn escaped_digit(text: &str) -> Option<char> {
+    let mut chars = text.chars();
+    while let Some(char) = chars.next() {
+        if char == '\\'
+            && let Some(next) = chars.next()
+            && next.is_ascii_digit()
+        {
+            return Some(next);
+        }
+    }
+    None
+}
+
 /// A `$1` or `${name}` of a replacement that the pattern has no group for: it would be left out silently.
 fn unknown_group(replacement: &str, regex: &Regex) -> Option<String> {
     let mut rest = replacement;
@@ -275,7 +368,12 @@ mod tests {
             replacement: (*replacement).to_owned(),
         };
         let route = |pattern: &&str| Route { pattern: (*pattern).to_owned(), limiter: "x".to_owned() };
-        Routing { rewrites: rewrites.iter().map(rewrite).collect(), routes: routes.iter().map(route).collect() }
+        let (rewrites, routes) = (rewrites.iter().map(rewrite).collect(), routes.iter().map(route).collect());
+        Routing { rewrites, routes, ..Routing::default() }
+    }
+
+    fn count(pattern: &str, name: &str) -> Count {
+        Count { pattern: pattern.to_owned(), name: name.to_owned() }
     }
 
     #[test]
@@ -298,10 +396,10 @@ mod tests {
             (b"\xd9\xa1", "\u{661}", None),
         ];
         for (key, rewritten, route) in cases {
-            let (got, number) = routes.find(&mut caches, key);
-            assert_eq!((got.as_ref(), number), (rewritten.as_bytes(), route), "{}", key.escape_ascii());
+            let found = Found { key: Cow::Borrowed(rewritten.as_bytes()), route, counted: false };
+            assert_eq!(routes.find(&mut caches, key), found, "{}", key.escape_ascii());
         }
-        assert_eq!(routes.find(&mut caches, b"a\xffb").1, Some(4));
+        assert_eq!(routes.find(&mut caches, b"a\xffb").route, Some(4));
         assert_eq!(routes.find_plain(&mut caches, b"ws ip=132.185.0.1"), Some(0), "statistics do not rewrite");
         assert_eq!(routes.find_plain(&mut caches, b"x customer=bbc"), Some(1));
     }
@@ -310,8 +408,32 @@ mod tests {
     fn a_rewrite_that_grows_past_a_request_is_passed_over() {
         let routes = Routes::new(&routing(&[("^(.*)$", "$1$1")], &["x"])).unwrap();
         let mut caches = routes.caches();
-        assert_eq!(routes.find(&mut caches, &[b'x'; 500]).0.len(), 1_000);
-        assert_eq!(routes.find(&mut caches, &[b'x'; 501]), (Cow::Borrowed(&[b'x'; 501][..]), Some(0)));
+        assert_eq!(routes.find(&mut caches, &[b'x'; 500]).key.len(), 1_000);
+        let found = routes.find(&mut caches, &[b'x'; 501]);
+        assert_eq!((found.key.as_ref(), found.route), (&[b'x'; 501][..], Some(0)));
+    }
+
+    #[test]
+    fn rules_that_count_see_the_key_as_it_came_and_change_no_route() {
+        let mut rules = routing(&[("headphones", "x")], &["^ws ua=x", "ip="]);
+        rules.counts = vec![count(r"(?i)\b(picard|xbmc)\b", "$1"), count("^ws ua=headphones$", "all ${0}")];
+        let routes = Routes::new(&rules).unwrap();
+        let mut caches = routes.caches();
+        let cases: [(&str, &[&str], Option<usize>); 6] = [
+            ("ws ua=Picard/2.1", &["picard"], None),
+            ("ws ua=XBMC picard", &["xbmc"], None),
+            ("ws ua=headphones", &["all ws ua=headphones"], Some(0)),
+            ("picard ip=1", &["picard"], Some(1)),
+            ("ws ip=1", &[], Some(1)),
+            ("nobody", &[], None),
+        ];
+        for (key, names, route) in cases {
+            let found = routes.find(&mut caches, key.as_bytes());
+            assert_eq!((found.route, found.counted), (route, !names.is_empty()), "{key}");
+            let counted: Vec<String> =
+                routes.names(key.as_bytes()).map(|name| String::from_utf8(name).unwrap()).collect();
+            assert_eq!(counted, names);
+        }
     }
 
     #[test]
@@ -327,6 +449,9 @@ mod tests {
         check(&routing(&[("a", &"b".repeat(257))], &[]), "257 bytes, more than 256");
         check(&routing(&[("a", "$1")], &[]), "the group \"1\", which the pattern does not have");
         check(&routing(&[("(?<n>a)", "${n} $1 $$ $m")], &[]), "the group \"m\"");
+        check(&routing(&[("(a)", r"\1")], &[]), r"\1 stands for no group here; write ${1}");
+        check(&Routing { counts: vec![count("a", "$2")], ..Routing::default() }, "the group \"2\"");
+        check(&Routing { counts: vec![count("a", "b"); 101], ..Routing::default() }, "101 rules that count");
         check(&routing(&[], &["a"; 1_001]), "1001 routes are more than");
         check(&routing(&[], &[r"[a-z]{1,2000}[0-9]{1,2000}x{1,999}"; 100]), "together take more than 16 MiB");
     }

@@ -12,15 +12,15 @@ use std::time::Duration;
 /// Where the door listens unless told otherwise: loopback only.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7401";
 
-/// How long to wait after a receive that failed, most likely for want of memory.
+/// How long a thread waits after a receive that failed, most likely for want of memory.
 const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
-/// Threads for each socket where the store is on other machines: a thread waits for its batch's answers, and the
-/// datagrams that come meanwhile must not wait for it, too.
+/// Threads for each socket when the store is on another machine: while one thread waits for the answers of
+/// its batch, another serves the datagrams that arrive.
 const THREADS_THAT_WAIT: usize = 8;
 
-/// Serves until `stop` is set, with a thread for each socket, or several if they wait for a store; returns
-/// when all have ended. What was received by then is answered.
+/// Serves until `stop` is set, with a thread for each socket, or several if threads wait for a store; returns
+/// when all threads have ended. Datagrams that were received by then are answered.
 ///
 /// # Errors
 /// When a thread cannot be started; the others are stopped then.

@@ -17,12 +17,12 @@ pub struct Sockets {
     pub(super) asked: Asked,
 }
 
-/// What we ask for; the kernel gives at most net.core.rmem_max, and the metrics tell what it gave.
+/// The receive buffer that the door asks for; the kernel gives at most net.core.rmem_max, and the metrics
+/// tell how much it gave.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// How long a thread waits for a datagram before it looks whether it should stop.
 const WAIT: Duration = Duration::from_millis(100);
-/// How long a reply may wait for room in the send buffer. Room is the network card's to make, not
-/// the client's.
+/// How long a reply may wait for room in the send buffer. The network card makes room, not the client.
 const SEND_WAIT: Duration = Duration::from_millis(50);
 
 impl Sockets {
@@ -32,14 +32,14 @@ impl Sockets {
     /// When the address cannot be had. Another process on it is an error, too, although the kernel
     /// would let two share it.
     pub fn bind(address: SocketAddr, sockets: usize) -> io::Result<Sockets> {
-        // A socket that does not share finds out who is there, and which port is free.
+        // A socket without SO_REUSEPORT fails if another process has the address, and finds a free port.
         let address = UdpSocket::bind(address)?.local_addr()?;
         let all = (0..sockets.max(1)).map(|_| bind_one(address)).collect::<io::Result<_>>()?;
         let asked = if address.ip().is_unspecified() { Asked::Told } else { Asked::TheSockets };
         Ok(Sockets { all, address, asked })
     }
 
-    /// Where they listen.
+    /// The address that the sockets listen on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
