@@ -58,13 +58,12 @@ pub(crate) fn plural(n: u64, word: &str) -> String {
     format!("{} {word}{s}", count(n))
 }
 
-/// `3 limiters`, `1 limiter, 2 streams`.
+/// `3 limiters`, `1 limiter, 2 UDP routes, 1 stream`.
 pub(crate) fn policy(config: &crate::config::Config) -> String {
     let limiters = plural(config.policy.limiters().len() as u64, "limiter");
-    match config.streams.len() as u64 {
-        0 => limiters,
-        streams => format!("{limiters}, {}", plural(streams, "stream")),
-    }
+    let others = [(config.udp.routes.len(), "UDP route"), (config.streams.len(), "stream")];
+    let others = others.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!(", {}", plural(*n as u64, word)));
+    limiters + &others.collect::<String>()
 }
 
 /// `1.5 MiB`.

@@ -10,7 +10,7 @@ use tidegate_wire::udp::{Answer, Command, Request};
 
 /// Asks a server over UDP.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Exit codes: 0 not over, or answered; 1 over the limit; 2 error.")]
+#[command(after_help = "Exit codes: 0 not over, or answered; 1 over the limit; 2 no reply, or an error.")]
 pub(crate) struct Args {
     /// The server's address, such as 127.0.0.1:7401
     #[arg(value_name = "ADDR")]
@@ -21,9 +21,6 @@ pub(crate) struct Args {
     /// How long to wait for the reply
     #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = timeout)]
     timeout: Duration,
-    /// Say when silence was taken for an answer
-    #[arg(long, short)]
-    verbose: bool,
 }
 
 /// Asks, prints the reply and makes an exit code of it.
@@ -45,21 +42,19 @@ fn ask(args: &Args) -> Result<ExitCode, String> {
     let client = Client::connect(address(&args.server)?).map_err(|error| format!("{}: {error}", args.server))?;
     let mut client = client.with_timeout(args.timeout);
     let reply = client.ask(query.as_bytes()).map_err(|error| format!("{}: cannot send: {error}", args.server))?;
-    let within = format!("no reply from {} within {} ms", args.server, args.timeout.as_millis());
-    match (reply, request.command) {
-        (Some(reply), _) => {
-            crate::say(&String::from_utf8_lossy(&reply));
-            let over = Answer::parse(&reply).is_some_and(|answer| answer.over);
-            Ok(if over { exit::NO } else { exit::OK })
-        }
-        (None, Command::OverLimit(_) | Command::CheckLimit(_)) => {
-            if args.verbose {
-                crate::say_error(&format!("{within}: taken for not over"));
-            }
-            Ok(exit::OK)
-        }
-        (None, _) => Err(format!("{within}; is the address right, and is [doors] udp open?")),
-    }
+    let Some(reply) = reply else { return Err(silence(args, &request)) };
+    crate::say(&String::from_utf8_lossy(&reply));
+    let over = Answer::parse(&reply).is_some_and(|answer| answer.over);
+    Ok(if over { exit::NO } else { exit::OK })
+}
+
+fn silence(args: &Args, request: &Request<'_>) -> String {
+    let meaning = match request.command {
+        Command::OverLimit(_) | Command::CheckLimit(_) => ", which a client takes for not over",
+        Command::GetStats(_) | Command::GetSize | Command::Ping => "",
+    };
+    let within = args.timeout.as_millis();
+    format!("no reply from {} within {within} ms{meaning}; is the address right, and is [doors] udp open?", args.server)
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

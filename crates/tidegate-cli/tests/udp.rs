@@ -69,17 +69,23 @@ fn without_a_file_there_is_a_route_to_try() {
 }
 
 #[test]
-fn silence_is_not_over_and_verbose_says_so() {
+fn silence_is_an_error_of_the_command_and_says_what_clients_make_of_it() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
-    let output = tidegate(&["udp", &address, "over_limit k"]);
-    assert_eq!((output.status.code(), stdout(&output).as_str(), stderr(&output).as_str()), (Some(0), "", ""));
-    let output = tidegate(&["udp", "--verbose", &address, "over_limit k"]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(stderr(&output).contains("within 100 ms: taken for not over"), "{}", stderr(&output));
-    let output = tidegate(&["udp", &address, "ping"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("no reply from"), "{}", stderr(&output));
+    let asked = ["over_limit k", "check_limit {}", "ping"];
+    let told = |query: &str| {
+        let output = tidegate(&["udp", &address, query]);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{query}");
+        stderr(&output)
+    };
+    let [over, check, ping] = asked.map(told);
+    for text in [over, check] {
+        assert!(
+            text.contains(&format!("no reply from {address} within 100 ms, which a client takes for not over;")),
+            "{text}"
+        );
+    }
+    assert!(ping.contains("within 100 ms; is the address right"), "{ping}");
 }
 
 #[test]
@@ -114,7 +120,7 @@ fn a_reload_replaces_the_routes_and_metrics_tell_of_the_door() {
     assert_eq!((ask("x").as_str(), ask("y").as_str()), ("ok N 1.0 7.0 3600\n", "ok N 0.0 1.0 1\n"));
     folder.write("t.toml", &config("^y$"));
     server.signal("HUP");
-    server.wait_for_log("reloaded");
+    server.wait_for_log("1 limiter, 1 UDP route; counters kept");
     assert_eq!((ask("x").as_str(), ask("y").as_str()), ("ok N 0.0 1.0 1\n", "ok N 1.0 7.0 3600\n"));
     let mut wire = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
     let mut metrics = String::new();
@@ -125,4 +131,25 @@ fn a_reload_replaces_the_routes_and_metrics_tell_of_the_door() {
         lines.iter().all(|line| metrics.contains(line))
     });
     assert!(metrics.contains("tidegate_udp_receive_buffer_bytes "), "{metrics}");
+    assert!(metrics.contains("tidegate_udp_unrouted_total 2\n"), "{metrics}");
+}
+
+/// A key without a route is never limited: an operator who forgot one must see it.
+#[test]
+fn keys_without_a_route_are_logged_once_a_minute_counted_and_told() {
+    let folder = Folder::new();
+    let server = start(&folder, "127.0.0.1:0");
+    let ask = |query: &str| stdout(&tidegate(&["udp", "--timeout", "5s", server.udp(), query]));
+    for key in ["stranger\u{1b}[1m", "stranger 2", "stranger 3"] {
+        assert_eq!(ask(&format!("over_limit {key}")), "ok N 0.0 1.0 1\n");
+    }
+    assert_eq!(ask("get_stats default"), "n_req=3 n_over=0 last_max_rate=0 key=default\n");
+    server.wait_for_log("over UDP had a key without a route and were not limited, such as \"stranger\\u{1b}[1m\"");
+}
+
+#[test]
+fn get_size_of_an_empty_table_can_be_divided_by() {
+    let folder = Folder::new();
+    let server = start(&folder, "127.0.0.1:0");
+    assert_eq!(stdout(&tidegate(&["udp", "--timeout", "5s", server.udp(), "get_size"])), "size=0/1 keys=0\n");
 }

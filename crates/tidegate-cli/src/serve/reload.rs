@@ -44,8 +44,7 @@ impl Reloader {
                 if let Err(problem) = desk.reload(&config.udp) {
                     error!("the UDP routes stay as they were: {problem}");
                 }
-                let limiters = human::plural(config.policy.limiters().len() as u64, "limiter");
-                info!("reloaded {}: {limiters}, counters kept", self.file.display());
+                info!("reloaded {}: {}; counters kept", self.file.display(), human::policy(&config));
                 if let ((Some(proxy), Some(running)), Some(new)) = ((proxy, &running.proxy), &config.proxy) {
                     crate::proxy::reload(running, new, proxy, gate);
                 }
