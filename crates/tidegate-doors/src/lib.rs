@@ -4,6 +4,7 @@
 
 pub mod http;
 pub mod listener;
+pub mod metrics;
 mod pace;
 mod stomp;
 pub mod udp;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tidegate_doors::listener::{self, Bounds, Busy, Connection, Watched};
+use tidegate_doors::metrics::Registry;
 use tokio::net::TcpListener;
 
 /// Monitors are few, and read what they asked for.
@@ -30,16 +31,17 @@ const BOUNDS: Bounds = Bounds {
 
 /// Answers until it is dropped.
 pub(crate) async fn serve(listener: TcpListener, site: Arc<Site>) {
-    let serve = |connection| serve_one(Arc::clone(&site), connection);
+    let registry = Arc::new(registry(&site));
+    let serve = |connection| serve_one(Arc::clone(&site), Arc::clone(&registry), connection);
     // An error: the listener is unusable. Requests are forwarded all the same.
     let _ = listener::serve(listener, BOUNDS, Arc::default(), std::future::pending(), serve).await;
 }
 
-async fn serve_one(site: Arc<Site>, connection: Arc<Connection>) {
+async fn serve_one(site: Arc<Site>, registry: Arc<Registry>, connection: Arc<Connection>) {
     let asked = Arc::clone(&connection);
     let service = service_fn(move |request| {
         let _busy = Busy::new(Arc::clone(&asked));
-        let response = answer(&site, &request);
+        let response = answer(&site, &registry, &request);
         async move { Ok::<_, Infallible>(response) }
     });
     let mut http = http1::Builder::new();
@@ -53,21 +55,29 @@ async fn serve_one(site: Arc<Site>, connection: Arc<Connection>) {
     }
 }
 
-fn answer(site: &Site, request: &Request<Incoming>) -> Response<Reply> {
-    let upstream = site.pools.open.load(Relaxed);
+/// All figures of the proxy.
+fn registry(site: &Arc<Site>) -> Registry {
+    let mut registry = Registry::default();
+    let proxy = Arc::clone(site);
+    registry.register(move |page| proxy.metrics.fill(proxy.queue.census(), proxy.pools.open.load(Relaxed), page));
+    let shared = Arc::clone(site);
+    registry.register(move |page| sharing::push_metrics(&shared, page));
+    let counted = Arc::clone(site);
+    registry.register(move |page| counting::push_metrics(&counted, page));
+    registry
+}
+
+fn answer(site: &Site, registry: &Registry, request: &Request<Incoming>) -> Response<Reply> {
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET is answered here\n".to_owned());
     }
     match request.uri().path() {
         "/metrics" => {
             let kind = "text/plain; version=0.0.4; charset=utf-8";
-            let mut page = site.metrics.text(site.queue.census(), upstream);
-            sharing::push_metrics(site, &mut page);
-            counting::push_metrics(site, &mut page);
-            text(StatusCode::OK, kind, page)
+            text(StatusCode::OK, kind, registry.text())
         }
         "/debug/vars" => {
-            let mut page = site.metrics.json(site.queue.census(), upstream);
+            let mut page = site.metrics.json(site.queue.census(), site.pools.open.load(Relaxed));
             sharing::push_json(site, &mut page);
             counting::push_json(site, &mut page);
             text(StatusCode::OK, "application/json", page)

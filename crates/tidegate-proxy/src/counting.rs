@@ -14,6 +14,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tidegate::{Clock, Micros, QuotaClient, StoreError};
 use tidegate_core::turnstile::{Ask, Dealings, Told};
+use tidegate_doors::metrics::{Kind, Page};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -158,15 +159,15 @@ async fn asks(queue: &Queue, clock: &Clock, room: usize) -> Vec<Ask> {
 }
 
 /// What the store has to do with it, for Prometheus.
-pub(crate) fn push_metrics(site: &Site, page: &mut String) {
+pub(crate) fn push_metrics(site: &Site, page: &mut Page) {
     let Some(client) = site.counting.client.get() else { return };
     let Counting { granted, failed, .. } = &site.counting;
     let answers = u64::from(site.counting.error().is_none());
     for (name, kind, help, value) in [
-        ("granted_total", "counter", "Starts that the store granted this replica.", granted.load(Relaxed)),
-        ("round_trips_total", "counter", "Round trips to the store.", client.round_trips()),
-        ("store_failures_total", "counter", "Questions that the store did not answer.", failed.load(Relaxed)),
-        ("store_up", "gauge", "1: the store answered last time.", answers),
+        ("granted_total", Kind::Counter, "Starts that the store granted this replica.", granted.load(Relaxed)),
+        ("round_trips_total", Kind::Counter, "Round trips to the store.", client.round_trips()),
+        ("store_failures_total", Kind::Counter, "Questions that the store did not answer.", failed.load(Relaxed)),
+        ("store_up", Kind::Gauge, "1: the store answered last time.", answers),
     ] {
         push(page, &format!("tidegate_proxy_{name}"), kind, help, value);
     }

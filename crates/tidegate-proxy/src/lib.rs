@@ -12,7 +12,6 @@ mod client;
 mod counting;
 mod exchange;
 mod fields;
-mod histogram;
 mod incoming;
 mod key;
 mod link;

@@ -3,17 +3,16 @@
 //! Waiting that was asked for is told apart from what the proxy itself takes: the *wait* ends when a slot
 //! could be had, the *overhead* is from there (or from the arrival, if that was later) to forwarding.
 
-use crate::histogram::{Histogram, Reading};
 use crate::queue::Census;
 use crate::reply::LIMITER;
 use http::StatusCode;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate::Micros;
 use tidegate_doors::listener;
+use tidegate_doors::metrics::{Histogram, Kind, Page, Scale};
 
-#[derive(Default)]
 pub(crate) struct Metrics {
     wait: Histogram,
     overhead: Histogram,
@@ -24,6 +23,22 @@ pub(crate) struct Metrics {
     again: AtomicU64,
     upstream_errors: AtomicU64,
     pub(crate) census: Arc<listener::Census>,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics {
+            wait: Histogram::new(Scale::Eighths),
+            overhead: Histogram::new(Scale::Eighths),
+            by_class: Default::default(),
+            denied: AtomicU64::new(0),
+            line_full: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+            again: AtomicU64::new(0),
+            upstream_errors: AtomicU64::new(0),
+            census: Arc::default(),
+        }
+    }
 }
 
 impl Metrics {
@@ -81,26 +96,26 @@ impl Metrics {
         ]
     }
 
-    /// The Prometheus text.
-    pub(crate) fn text(&self, census: Census, upstream: usize) -> String {
-        let mut text = String::with_capacity(8 << 10);
+    /// What Prometheus reads.
+    pub(crate) fn fill(&self, census: Census, upstream: usize, page: &mut Page) {
         for (name, help, value) in self.counters() {
-            push(&mut text, &format!("tidegate_proxy_{name}_total"), "counter", help, value);
+            push(page, &format!("tidegate_proxy_{name}_total"), Kind::Counter, help, value);
         }
         for (name, help, value) in self.gauges(census, upstream) {
-            push(&mut text, &format!("tidegate_proxy_{name}"), "gauge", help, value);
+            push(page, &format!("tidegate_proxy_{name}"), Kind::Gauge, help, value);
         }
         for (name, help, value) in self.connection_counters() {
-            push(&mut text, &format!("tidegate_proxy_connections_{name}_total"), "counter", help, value);
+            push(page, &format!("tidegate_proxy_connections_{name}_total"), Kind::Counter, help, value);
         }
-        let name = "tidegate_proxy_responses_total";
-        let _ = writeln!(text, "# HELP {name} Answers by class of their status.\n# TYPE {name} counter");
+        let help = "Answers by class of their status.";
+        let mut classes = page.family("tidegate_proxy_responses_total", Kind::Counter, help);
         for (class, count) in self.by_class.iter().enumerate().skip(1) {
-            let _ = writeln!(text, "{name}{{limiter=\"{LIMITER}\",class=\"{class}xx\"}} {}", count.load(Relaxed));
+            classes.sample(&[LABEL, ("class", &format!("{class}xx"))], count.load(Relaxed));
         }
-        push_histogram(&mut text, "wait", "Time until a slot could be had.", &self.wait.read());
-        push_histogram(&mut text, "overhead", "From then, or from the arrival, to forwarding.", &self.overhead.read());
-        text
+        let help = "Time until a slot could be had.";
+        page.histogram("tidegate_proxy_wait_seconds", help).times(&[LABEL], &self.wait.read());
+        let help = "From then, or from the arrival, to forwarding.";
+        page.histogram("tidegate_proxy_overhead_seconds", help).times(&[LABEL], &self.overhead.read());
     }
 
     fn connection_counters(&self) -> [(&'static str, &'static str, u64); 3] {
@@ -130,22 +145,9 @@ impl Metrics {
     }
 }
 
-pub(crate) fn push(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{{limiter=\"{LIMITER}\"}} {value}");
-}
+/// Every metric of the proxy is its limiter's.
+const LABEL: (&str, &str) = ("limiter", LIMITER);
 
-fn push_histogram(text: &mut String, name: &str, help: &str, reading: &Reading) {
-    let name = format!("tidegate_proxy_{name}_seconds");
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
-    for (bound_us, count) in reading.cumulative() {
-        let _ = writeln!(text, "{name}_bucket{{limiter=\"{LIMITER}\",le=\"{}\"}} {count}", seconds(bound_us));
-    }
-    let count = reading.count();
-    let _ = writeln!(text, "{name}_bucket{{limiter=\"{LIMITER}\",le=\"+Inf\"}} {count}");
-    let _ = writeln!(text, "{name}_sum{{limiter=\"{LIMITER}\"}} {}", seconds(reading.sum_us));
-    let _ = writeln!(text, "{name}_count{{limiter=\"{LIMITER}\"}} {count}");
-}
-
-pub(crate) fn seconds(us: u64) -> String {
-    format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
+pub(crate) fn push(page: &mut Page, name: &str, kind: Kind, help: &str, value: impl Display) {
+    page.family(name, kind, help).sample(&[LABEL], value);
 }

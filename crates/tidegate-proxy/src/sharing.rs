@@ -3,12 +3,12 @@
 //! A task keeps the membership and tells the queue what is promised. A request looks at the queue only: there
 //! is no store on its path.
 
-use crate::metrics::{push, seconds};
-use crate::reply::LIMITER;
+use crate::metrics::push;
 use crate::site::Site;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate::{Micros, Replicas, Seen};
+use tidegate_doors::metrics::{Kind, Page, seconds};
 use tracing::{info, warn};
 
 /// What was last seen of the other replicas.
@@ -63,15 +63,13 @@ impl Others {
 }
 
 /// What this replica holds and who the others are, for Prometheus.
-pub(crate) fn push_metrics(site: &Site, page: &mut String) {
+pub(crate) fn push_metrics(site: &Site, page: &mut Page) {
     if site.is_shared() {
         for (name, help, value) in site.others.figures(site.queue.part()) {
-            push(page, &format!("tidegate_proxy_{name}"), "gauge", help, value);
+            push(page, &format!("tidegate_proxy_{name}"), Kind::Gauge, help, value);
         }
         let age = seconds(site.others.age(site.clock.now()).get());
-        let name = "tidegate_proxy_seen_seconds";
-        let help = format!("# HELP {name} How long ago the register was last read.\n# TYPE {name} gauge");
-        let _ = writeln!(page, "{help}\n{name}{{limiter=\"{LIMITER}\"}} {age}");
+        push(page, "tidegate_proxy_seen_seconds", Kind::Gauge, "How long ago the register was last read.", age);
     }
 }
 

@@ -8,7 +8,7 @@ use super::limiters::Switch;
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, find};
-use super::{allowed, apart, body, hit, keys, limiters, metrics, openapi, streams};
+use super::{allowed, apart, body, hit, keys, limiters, openapi, streams};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -70,7 +70,7 @@ async fn route(
         Action::WebSocket => streams::websocket(client, &parts.headers, upgrade),
         Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
         Action::Readyz => readyz(door),
-        Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", metrics::text(door))),
+        Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", door.registry.text())),
         Action::OpenApi => Ok(json_reply(openapi::text())),
         Action::Index => Ok(text_reply("text/plain; charset=utf-8", index_page())),
     }

@@ -1,8 +1,9 @@
 //! What all requests of the door share.
 
-use super::metrics::Metrics;
+use super::metrics::{Metrics, registry};
 use super::server::HttpSettings;
 use crate::listener::{Backlog, Census};
+use crate::metrics::Registry;
 use crate::stomp::SessionContext;
 use crate::stomp::time::TimeTopic;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use tokio::sync::watch;
 pub(crate) struct Door {
     pub(crate) gate: Gate,
     pub(crate) settings: HttpSettings,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) registry: Registry,
     pub(crate) census: Arc<Census>,
     pub(crate) backlog: Arc<Backlog>,
     /// True once the door was told to stop.
@@ -27,16 +29,18 @@ pub(crate) struct Door {
 impl Door {
     pub(crate) fn new(gate: Gate, settings: HttpSettings) -> Door {
         let time = Arc::new(TimeTopic::new(gate.clone()));
-        Door {
+        let door = Door {
             backlog: Arc::new(Backlog::new(settings.max_unread_bytes)),
             gate,
             settings,
-            metrics: Metrics::default(),
+            metrics: Arc::default(),
+            registry: Registry::default(),
             census: Arc::default(),
             draining: AtomicBool::new(false),
             closing: watch::Sender::new(false),
             time,
-        }
+        };
+        Door { registry: registry(&door), ..door }
     }
 
     /// Feeds and sessions end, and `/readyz` says so.

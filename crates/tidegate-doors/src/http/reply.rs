@@ -184,9 +184,5 @@ fn push_explained(body: &mut String, explained: &Explained) {
 
 /// An instant in seconds since the epoch, exact: `14401` or `14401.5`.
 pub(crate) fn seconds(at: Micros) -> String {
-    let (whole, part) = (at.get() / 1_000_000, at.get() % 1_000_000);
-    match part {
-        0 => whole.to_string(),
-        _ => format!("{whole}.{part:06}").trim_end_matches('0').to_owned(),
-    }
+    crate::metrics::seconds(at.get())
 }
