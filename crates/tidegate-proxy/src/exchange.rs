@@ -383,7 +383,7 @@ fn answer(mut head: Head, on_upgrade: Option<OnUpgrade>, held: Held, silence: Id
         }
         _ => {
             fields::to_client(&mut head.headers);
-            Reply::Forwarded(Box::new(Answer::new(held, silence)))
+            Reply::Forwarded(Answer::new(held, silence))
         }
     };
     let mut response = Response::new(reply);

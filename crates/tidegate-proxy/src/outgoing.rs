@@ -103,7 +103,13 @@ impl Outgoing {
     pub(crate) fn poll_write(&mut self, wire: &mut Wire, cx: &mut Context<'_>) -> Poll<Result<(), OutgoingError>> {
         self.turn = Turn::Upstream;
         loop {
-            ready!(self.poll_pieces(wire, cx))?;
+            match self.poll_pieces(wire, cx) {
+                Poll::Ready(written) => written?,
+                Poll::Pending => {
+                    self.body.iter_mut().for_each(ClientBody::pause);
+                    return Poll::Pending;
+                }
+            }
             let Some(body) = &mut self.body else {
                 return Pin::new(wire).poll_flush(cx).map_err(|_| OutgoingError::Upstream);
             };

@@ -156,7 +156,9 @@ impl Connection {
         longer(since >> 1, if since & IN_HEAD == 0 { limits.idle } else { limits.head })
     }
 
-    pub(super) fn is_switched(&self) -> bool {
+    /// Is what comes no HTTP/1, but HTTP/2 or bytes of a tunnel?
+    #[must_use]
+    pub fn is_switched(&self) -> bool {
         self.is_switched.load(Relaxed)
     }
 

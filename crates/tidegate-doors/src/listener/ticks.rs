@@ -97,8 +97,11 @@ impl IdleTimeout {
     pub fn reset(&mut self) {
         if let Some((at, _)) = self.set.take() {
             let mut alarms = self.clock.alarms();
-            alarms.all[at].due = None;
+            let waker = std::mem::replace(&mut alarms.all[at], Alarm { due: None, waker: Waker::noop().clone() });
             alarms.free.push(at);
+            drop(alarms);
+            // Not under the lock: the waker may hold the last of what has alarms of its own.
+            drop(waker);
         }
     }
 

@@ -330,6 +330,35 @@ fn p6_slow_clients_are_cut() {
     });
 }
 
+/// A byte a second was enough to hold a slot for ever.
+#[test]
+fn p6_uploads_that_make_next_to_no_progress_are_cut() {
+    let origin = Origin::with(|request| async {
+        use http_body_util::BodyExt as _;
+        let _ = request.into_body().collect().await;
+        Response::new(text("ok"))
+    });
+    let settings = Settings { client_timeout: Duration::from_secs(1), ..Settings::default() };
+    let proxy = proxy_with(origin.policy("100 per day"), settings);
+    // Bytes at once, and whether they are enough.
+    for (piece, expected) in [(1, "HTTP/1.1 400"), (600, "HTTP/1.1 200")] {
+        runtime().block_on(async {
+            let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+            let head =
+                format!("POST / HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", 20 * piece);
+            stream.write_all(head.as_bytes()).await.unwrap();
+            for _ in 0..20 {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+                // A client that is cut may find out here.
+                let _ = stream.write_all(&vec![b'x'; piece]).await;
+            }
+            let mut answer = vec![0; expected.len()];
+            stream.read_exact(&mut answer).await.unwrap();
+            assert_eq!(String::from_utf8_lossy(&answer), expected, "pieces of {piece} bytes");
+        });
+    }
+}
+
 /// A connection once forgot that a head in two pieces had ended: the next one's time then ran from the last answer,
 /// and a kept connection was cut in the middle of a head that had just begun.
 #[test]

@@ -1,6 +1,6 @@
 //! HTTP/2 from the client, TLS to the upstream.
 
-use crate::support::{Origin, eventually, get, next_window, policy, proxy, runtime, status, var};
+use crate::support::{Origin, eventually, get, next_window, policy, proxy, proxy_with, runtime, status, var};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_proxy::{Policy, Upstream};
+use tidegate_proxy::{Policy, Settings, Upstream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -64,6 +64,64 @@ fn http2_and_http1_share_the_port_and_the_limit() {
         assert_eq!(connect(proxy.address()).await.send_request(ask("/a")).await.unwrap().status(), 200);
         assert_eq!(status(&get(proxy.address(), "/a").await), 200);
         assert_eq!(connect(proxy.address()).await.send_request(ask("/a")).await.unwrap().status(), 503);
+    });
+}
+
+/// A client with windows of so many bytes, which reads no body unless it is told to.
+async fn connect_with_window(address: SocketAddr, bytes: u32) -> Sender {
+    let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let mut http = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    http.initial_stream_window_size(bytes).initial_connection_window_size(1 << 20);
+    let (sender, connection) = http.handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// An upstream whose answers are longer than any window.
+fn long_answers() -> Origin {
+    Origin::with(|_| async { hyper::Response::new(Full::new(Bytes::from(vec![b'x'; 1 << 20])).boxed()) })
+}
+
+fn short_client_timeout() -> Settings {
+    Settings { client_timeout: Duration::from_secs(1), workers: 1, ..Settings::default() }
+}
+
+/// A hundred streams of one connection that granted no window once held a hundred slots for as long as they liked.
+#[test]
+fn p6_http2_clients_that_grant_no_window_lose_their_slots() {
+    let origin = long_answers();
+    let proxy = proxy_with(origin.policy("1000 per day"), short_client_timeout());
+    runtime().block_on(async {
+        let mut sender = connect_with_window(proxy.address(), 1_000).await;
+        let mut unread = Vec::new();
+        for _ in 0..20 {
+            unread.push(sender.send_request(ask("/a")).await.unwrap());
+        }
+        assert_eq!(var(&proxy, "in_flight").await, 20);
+        eventually("all slots are back", async || var(&proxy, "in_flight").await == 0).await;
+        // The rest of the answer is not made up.
+        let body = unread.pop().unwrap().into_body().collect().await;
+        assert!(body.is_err() || body.unwrap().to_bytes().len() < 1 << 20);
+    });
+}
+
+#[test]
+fn http2_clients_that_read_slowly_get_all() {
+    let origin = long_answers();
+    let proxy = proxy_with(origin.policy("1000 per day"), short_client_timeout());
+    runtime().block_on(async {
+        let mut sender = connect_with_window(proxy.address(), 32 << 10).await;
+        let mut body = sender.send_request(ask("/a")).await.unwrap().into_body();
+        let (start, mut read) = (std::time::Instant::now(), 0);
+        while let Some(frame) = body.frame().await {
+            read += frame.unwrap().data_ref().map_or(0, Bytes::len);
+            // For longer than the limit, and a piece within each.
+            if start.elapsed() < Duration::from_secs(4) {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+        assert_eq!(read, 1 << 20);
+        eventually("the slot is back", async || var(&proxy, "in_flight").await == 0).await;
     });
 }
 
