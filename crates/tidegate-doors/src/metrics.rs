@@ -1,6 +1,6 @@
 //! What Tidegate tells monitors: one registry that every part fills, in the Prometheus text format 0.0.4.
 //!
-//! Parts count for themselves, in atomics or in the engine's own figures; a registry knows whom to ask when a monitor does. The HTTP door,
+//! Parts count for themselves, in atomics or in the engine's own figures; a registry asks them when a monitor asks it. The HTTP door,
 //! the UDP door, the engine, the streams and the proxy each fill a page in this way, so that heads, labels and histograms are
 //! written in one place.
 //!

@@ -1,8 +1,8 @@
-//! The pace at which a subscriber is told: deltas at once, a key frame alone a little later.
+//! The pace at which a subscriber is sent messages: deltas at once, a key frame alone a little later.
 //!
 //! A key frame comes to all subscribers at the same moment and is many times as large as a delta; writing a
-//! thousand of them at once would make the next deltas late (promise E3). Nobody is in a hurry for one: who is in
-//! sync knows its contents. So it waits for the next delta and goes out with it in one write, or for this
+//! thousand of them at once would make the next deltas late (promise E3). No subscriber is in a hurry for one: a subscriber
+//! that is in sync knows its contents. So a key frame waits for the next delta and goes out with it in one write, or for this
 //! subscriber's turn, if there is none. Turns are spread evenly, and the same every time: the time between two key
 //! frames is what the stream's rules say, for each subscriber. The order of the clock is never changed.
 
@@ -18,7 +18,7 @@ const SPREAD_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Paced {
     subscription: Subscription,
     turn: Duration,
-    /// Taken from the log, and not told yet.
+    /// Messages taken from the log, and not sent yet.
     held: Vec<Message>,
 }
 
@@ -33,7 +33,7 @@ impl Paced {
     /// The next messages, at least one; waits for it. Nothing is lost when the future is dropped.
     ///
     /// # Errors
-    /// When it was too slow, or there will be no more.
+    /// When the subscriber was too slow, or there will be no more messages.
     pub(crate) async fn next(&mut self) -> Result<Vec<Message>, Cut> {
         if self.held.is_empty() {
             let before = self.subscription.clock();

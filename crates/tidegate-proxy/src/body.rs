@@ -144,7 +144,7 @@ struct Shared(Mutex<Streaming>);
 struct Streaming {
     /// How long the upstream may be silent.
     silence: IdleTimeout,
-    /// How long the client may leave the next piece; `None`: HTTP/1, where the listener sees who does not read.
+    /// How long the client may leave the next piece; `None`: HTTP/1, where the listener notices a client that does not read.
     unread: Option<IdleTimeout>,
     state: State,
 }

@@ -191,7 +191,7 @@ impl Framing {
                     if *left == 0 {
                         *chunks = Chunks::DataEnd;
                     }
-                    // The end behind it, if it is here: who asks whether it is over is told so.
+                    // The end behind it, if it is here: a caller that asks whether the body is over must see it.
                     let frame = Frame::data(data);
                     self.skip_ends(input)?;
                     return Ok(Some(frame));

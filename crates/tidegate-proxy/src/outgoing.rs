@@ -35,7 +35,7 @@ pub(crate) struct Outgoing {
     turn: Turn,
 }
 
-/// Whose turn it is while a request is not written to its end.
+/// Which side has to act while a request is not written to its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// All that came from the client was taken.
@@ -94,7 +94,7 @@ impl Outgoing {
         self.body.is_some()
     }
 
-    /// Whom it waited for when it was last tried to write.
+    /// Which side the last try to write waited for.
     pub(crate) fn turn(&self) -> Turn {
         self.turn
     }

@@ -76,7 +76,7 @@ impl Proxy {
         self.site.reload(policy);
     }
 
-    /// Accepts no more, answers those who wait with 503, lets the others end within the drain timeout,
+    /// Accepts no more, answers waiting requests with 503, lets the others end within the drain timeout,
     /// and waits for it.
     pub fn stop(&self) {
         self.site.stop();

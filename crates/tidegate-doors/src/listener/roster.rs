@@ -49,8 +49,8 @@ impl Roster {
         self.tasks.spawn(serve(connection));
     }
 
-    /// The next tick: cuts the connections that take longer than they may, forgets those that are gone, and wakes who waits for
-    /// a peer that is silent. To be called every [`super::TICK`].
+    /// The next tick: cuts the connections that take longer than they may, forgets those that are gone, and wakes the tasks whose
+    /// peer was silent for too long. To be called every [`super::TICK`].
     pub fn sweep(&mut self) {
         while self.tasks.try_join_next().is_some() {}
         self.clock.tick();

@@ -1,4 +1,4 @@
-//! `/topic/time`: twenty times of this server, 50 ms apart, for those who set their clocks by it.
+//! `/topic/time`: twenty times of this server, 50 ms apart, for clients that set their clocks by it.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(crate) const APART: Duration = Duration::from_millis(50);
 /// More than all frames of a round: a subscriber that misses some has stopped reading.
 const QUEUE: usize = 64;
 
-/// Who listens, and how many frames are still to come.
+/// The subscribers, and how many frames are still to come.
 pub(crate) struct TimeTopic {
     gate: Gate,
     sender: broadcast::Sender<Bytes>,
@@ -42,7 +42,7 @@ impl TimeTopic {
             loop {
                 ticks.tick().await;
                 let now_ms = topic.gate.now().get() / 1_000;
-                // Nobody listens: nobody is told.
+                // An error: there is no subscriber.
                 let _ = topic.sender.send(now_ms.to_string().into());
                 if topic.left.fetch_sub(1, Relaxed) == 1 {
                     return;
