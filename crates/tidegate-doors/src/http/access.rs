@@ -36,14 +36,13 @@ impl Access {
 }
 
 fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
+    let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
     let host = headers.get(HOST).map_or(&b""[..], |host| host.as_bytes());
-    match headers.get(ORIGIN) {
-        Some(origin) if !is_same_host(origin.as_bytes(), host) => {
-            let detail = "the request comes from a web page of another host; send it without an Origin";
-            Err(Problem::new(403, "cross_origin", detail).field("Origin"))
-        }
-        _ => Ok(()),
+    if is_same_host(origin.as_bytes(), host) {
+        return Ok(());
     }
+    let detail = "the request comes from a web page of another host; send it without an Origin";
+    Err(Problem::new(403, "cross_origin", detail).field("Origin"))
 }
 
 fn check_loopback(peer: SocketAddr, headers: &HeaderMap) -> Result<(), Problem> {

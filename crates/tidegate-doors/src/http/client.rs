@@ -48,7 +48,7 @@ impl Client {
         })?;
         let Some(held) = held else { return Ok(reply) };
         let (text, busy) = (text.clone(), self.busy());
-        Ok(reply.map(|_| ReplyBody::Pieces(Pieces { rest: text, _held: held, _busy: busy })))
+        Ok(reply.map(|_| ReplyBody::Pieces(Box::new(Pieces { rest: text, _held: held, _busy: busy }))))
     }
 
     fn hold(&self, text: &Bytes) -> Result<Option<Held>, TooMuchUnread> {

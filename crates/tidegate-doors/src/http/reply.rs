@@ -42,7 +42,7 @@ pub(crate) fn switching_reply(fields: HeaderMap) -> Reply {
 
 /// Server-sent events.
 pub(crate) fn feed_reply(feed: Feed) -> Reply {
-    let mut reply = Response::new(ReplyBody::Feed(feed));
+    let mut reply = Response::new(ReplyBody::Feed(Box::new(feed)));
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -11,14 +11,14 @@ use std::task::{Context, Poll};
 /// Most bytes that are handed to HTTP at once, which copies them: the rest stays where all clients share it.
 pub(crate) const PIECE_BYTES: usize = 16 << 10;
 
-/// What follows the head.
+/// What follows the head. All but the text is boxed, as a response is handed on and on, and nearly all are texts.
 pub(crate) enum ReplyBody {
     /// A text, or nothing any more.
     Text(Option<Bytes>),
     /// A large text, of which HTTP takes as much as the client reads.
-    Pieces(Pieces),
+    Pieces(Box<Pieces>),
     /// Messages, until one side ends it.
-    Feed(Feed),
+    Feed(Box<Feed>),
 }
 
 /// What is left of a large text.
@@ -47,16 +47,16 @@ impl Body for ReplyBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
             ReplyBody::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
-            ReplyBody::Pieces(Pieces { rest, .. }) if rest.is_empty() => Poll::Ready(None),
-            ReplyBody::Pieces(Pieces { rest, .. }) => Poll::Ready(Some(Ok(Frame::data(next_piece(rest))))),
-            ReplyBody::Feed(feed) => Pin::new(feed).poll_frame(cx),
+            ReplyBody::Pieces(pieces) if pieces.rest.is_empty() => Poll::Ready(None),
+            ReplyBody::Pieces(pieces) => Poll::Ready(Some(Ok(Frame::data(next_piece(&mut pieces.rest))))),
+            ReplyBody::Feed(feed) => Pin::new(&mut **feed).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             ReplyBody::Text(text) => text.is_none(),
-            ReplyBody::Pieces(Pieces { rest, .. }) => rest.is_empty(),
+            ReplyBody::Pieces(pieces) => pieces.rest.is_empty(),
             ReplyBody::Feed(_) => false,
         }
     }
@@ -64,7 +64,7 @@ impl Body for ReplyBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             ReplyBody::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
-            ReplyBody::Pieces(Pieces { rest, .. }) => SizeHint::with_exact(rest.len() as u64),
+            ReplyBody::Pieces(pieces) => SizeHint::with_exact(pieces.rest.len() as u64),
             ReplyBody::Feed(_) => SizeHint::default(),
         }
     }
