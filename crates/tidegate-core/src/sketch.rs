@@ -83,6 +83,27 @@ impl Sketch {
         }
     }
 
+    /// Counts what another sketch of the same limit counted, whatever its width.
+    ///
+    /// A key lies at the same fraction of every row, so a column of one sketch holds keys of the columns of the
+    /// other that cover the same part of the row. All of those are added up: no key is counted less than before.
+    pub fn absorb(&mut self, other: &Sketch, limit: &Limit, now: Micros) {
+        for row in 0..ROWS {
+            for column in 0..other.width {
+                let mut counted = other.rows[row * other.width + column];
+                counted.settle(limit, now);
+                if counted.total() > 0 {
+                    let first = column * self.width / other.width;
+                    let end = ((column + 1) * self.width).div_ceil(other.width);
+                    for cell in &mut self.rows[row * self.width + first..row * self.width + end] {
+                        cell.settle(limit, now);
+                        cell.absorb(counted);
+                    }
+                }
+            }
+        }
+    }
+
     fn cells(&self, hash: u64) -> [usize; ROWS] {
         std::array::from_fn(|row| {
             // Each row takes other bits: the hash times a row's odd constant, its high half.
@@ -181,6 +202,35 @@ mod tests {
             }
             assert!(log.len() <= 5, "key {key} was admitted {} in a period", log.len());
         }
+    }
+
+    /// A snapshot of a large store is loaded into a small one, or two sketches become one.
+    #[test]
+    fn f5_in_another_width_no_key_is_counted_less() {
+        let limit: Limit = "1000 per minute".parse().unwrap();
+        let (before, now) = (Micros::from_secs(30), Micros::from_secs(70));
+        for (width, other_width) in [(64, 64), (64, 7), (100, 33), (33, 100), (5, 1), (1, 9)] {
+            let mut sketch = Sketch::new(width);
+            let mut counted = std::collections::HashMap::<u64, u32>::new();
+            for key in 0..300_u64 {
+                let cost = u32::try_from(key % 5).unwrap();
+                sketch.add(hash(key), &limit, if key % 3 == 0 { before } else { now }, cost);
+                *counted.entry(key).or_default() += cost;
+            }
+            let mut other = Sketch::new(other_width);
+            other.add(hash(7), &limit, now, 10);
+            *counted.entry(7).or_default() += 10;
+            other.absorb(&sketch, &limit, now);
+            for (key, cost) in counted {
+                let estimate = other.estimate(hash(key), &limit, now).total();
+                assert!(estimate >= cost, "{width} in {other_width}: key {key} has {estimate} of {cost}");
+            }
+            let later = Micros::from_secs(240);
+            assert!((0..300).all(|key| other.estimate(hash(key), &limit, later).is_fresh()));
+        }
+        let (mut narrow, wide) = (Sketch::new(10), Sketch::new(1_000));
+        narrow.absorb(&wide, &limit, now);
+        assert!((0..300).all(|key| narrow.estimate(hash(key), &limit, now).is_fresh()), "nothing comes of nothing");
     }
 
     #[test]

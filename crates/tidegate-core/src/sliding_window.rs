@@ -35,6 +35,18 @@ impl State {
         u64::from(self.previous) + u64::from(self.current)
     }
 
+    /// Counts what another state of the same limit counted, too. Both were settled at the same time.
+    pub(crate) fn absorb(&mut self, other: State) {
+        if self.start == other.start {
+            self.previous = self.previous.saturating_add(other.previous);
+            self.current = self.current.saturating_add(other.current);
+        } else {
+            // The clock stepped back in between: all of it counts for the longer time.
+            let total = u32::try_from(self.total() + other.total()).unwrap_or(u32::MAX);
+            *self = State { start: self.start.max(other.start), previous: 0, current: total };
+        }
+    }
+
     /// What is left of the current window; while a clock that stepped back catches up, all of it.
     fn left(&self, limit: &Limit, now: Micros) -> Micros {
         limit.period().saturating_sub(now.saturating_sub(self.start))

@@ -25,6 +25,17 @@ impl Logs {
         }
     }
 
+    /// What a state takes, with its number.
+    pub(crate) fn bytes_for(state: &State) -> usize {
+        // The list of numbers grows by doubling.
+        const NUMBER: usize = 2 * size_of::<Option<Box<()>>>();
+        match state {
+            State::SlidingLog(log) => NUMBER + footprint(&**log),
+            State::Buckets(history) => NUMBER + footprint(&**history),
+            _ => 0,
+        }
+    }
+
     /// Takes a state out, until [`Logs::put`] brings it back under the same word; or copies it for a peek.
     pub(crate) fn lend(&mut self, algorithm: Algorithm, word: u64, intent: Intent) -> State {
         match (self, intent) {

@@ -62,12 +62,15 @@ impl Memory {
         let _still = self.still();
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(table) = tables.get(name) {
+            // Known before its shards go over: they make sketches of this width.
+            let others = limits_of(&tables) - table.shape().limits;
+            self.share_sketches(others + shape.limits);
             table.adopt(shape, rules);
             return Arc::clone(table);
         }
         let table = Arc::new(self.empty_table(shape, rules));
         tables.insert(name.to_owned(), Arc::clone(&table));
-        self.share_sketches(&tables);
+        self.share_sketches(limits_of(&tables));
         table
     }
 
@@ -95,7 +98,7 @@ impl Memory {
     pub fn retain(&self, names: &[&str]) {
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         tables.retain(|name, _| names.contains(&name.as_str()));
-        self.share_sketches(&tables);
+        self.share_sketches(limits_of(&tables));
     }
 
     /// Lets the system have what tables freed, if that is much since it was last done.
@@ -132,6 +135,19 @@ impl Memory {
         self.tables().iter().map(|(_, table)| table.capacity()).sum()
     }
 
+    /// Keys that found no place when they were loaded, or when their limiter went over to a larger layout. What they
+    /// used counts in the sketch, as it does for new keys of a full table.
+    #[must_use]
+    pub fn displaced(&self) -> u64 {
+        self.tables().iter().map(|(_, table)| table.displaced()).sum()
+    }
+
+    /// Bytes that keys may have beside the tables as they are when empty.
+    pub(crate) fn room_for_keys(&self) -> usize {
+        let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner).len();
+        self.budget.max().saturating_sub(tables * EMPTY_BYTES)
+    }
+
     pub(crate) fn seed(&self) -> [u64; 2] {
         self.seed
     }
@@ -150,11 +166,15 @@ impl Memory {
     }
 
     /// Divides the sketches' part of the budget by all limits, each in every shard.
-    fn share_sketches(&self, tables: &HashMap<String, Arc<Table>>) {
-        let limits: usize = tables.values().map(|table| table.shape().limits).sum();
+    fn share_sketches(&self, limits: usize) {
         let columns = self.max_bytes / SKETCH_SHARE / (limits.max(1) * SHARDS * Sketch::COLUMN_BYTES);
         self.sketch_width.store(columns.max(1), Relaxed);
     }
+}
+
+/// Limits of all tables.
+fn limits_of(tables: &HashMap<String, Arc<Table>>) -> usize {
+    tables.values().map(|table| table.shape().limits).sum()
 }
 
 /// The standard library's map seed is the operating system's randomness, and needs no dependency.

@@ -18,8 +18,10 @@ pub(crate) struct Names {
 
 const PAGE_MIN: usize = 256;
 const PAGE_MAX: usize = 4096;
+/// A page of names that come together: a multiple of the others, so that no name of any length wastes more in it.
+const MANY_MAX: usize = 15 * PAGE_MAX;
 const FIELD_BITS: u32 = 16;
-const _: () = assert!(KEY_LEN_MAX <= PAGE_MAX && PAGE_MAX < 1 << FIELD_BITS);
+const _: () = assert!(KEY_LEN_MAX <= PAGE_MAX && MANY_MAX < 1 << FIELD_BITS);
 
 impl Names {
     pub(crate) fn bytes(&self) -> usize {
@@ -33,10 +35,7 @@ impl Names {
 
     pub(crate) fn add(&mut self, name: &[u8]) -> u64 {
         if !self.last_has_room_for(name.len()) {
-            let capacity = self.next_page(name.len());
-            self.pages.reserve_exact(1 + self.pages.len() / 8);
-            self.pages.push(Vec::with_capacity(capacity));
-            self.capacity += capacity;
+            self.add_page(self.next_page(name.len()));
         }
         let page = self.pages.len() - 1;
         let bytes = &mut self.pages[page];
@@ -44,6 +43,20 @@ impl Names {
         bytes.extend_from_slice(name);
         self.len += name.len();
         (page as u64) << (2 * FIELD_BITS) | (start as u64) << FIELD_BITS | name.len() as u64
+    }
+
+    /// Makes room for a name of many that are to come, `all` bytes in all: pages as large as a reference allows, and
+    /// the last one as large as it need be, so that the same names never take more than they did when each came alone.
+    pub(crate) fn make_room(&mut self, len: usize, all: usize) {
+        if !self.last_has_room_for(len) {
+            self.add_page(all.min(MANY_MAX).max(len));
+        }
+    }
+
+    /// Memory of the list of pages when [`Names::make_room`] makes them.
+    pub(crate) fn list_bytes_for(all: usize) -> usize {
+        let pages = all.div_ceil(MANY_MAX - KEY_LEN_MAX);
+        (1 + pages + pages / 8) * size_of::<Vec<u8>>()
     }
 
     pub(crate) fn get(&self, reference: u64) -> &[u8] {
@@ -63,6 +76,12 @@ impl Names {
     /// True when moving the live names together makes room for one more, at a bearable price.
     pub(crate) fn has_holes_for(&self, len: usize) -> bool {
         self.dead >= len.max(self.len / 8)
+    }
+
+    fn add_page(&mut self, capacity: usize) {
+        self.pages.reserve_exact(1 + self.pages.len() / 8);
+        self.pages.push(Vec::with_capacity(capacity));
+        self.capacity += capacity;
     }
 
     fn last_has_room_for(&self, len: usize) -> bool {

@@ -185,9 +185,7 @@ impl Shard {
                 for (sketch, check) in self.rest.sketches.iter_mut().zip(frame.rules.checks()) {
                     sketch.add(hash, &check.sketched(), frame.now, cost);
                 }
-                let longest = frame.rules.checks().map(|check| check.sketched().period()).max().unwrap_or_default();
-                let until = frame.now.saturating_add(longest).saturating_add(longest);
-                self.rest.sketch_until = self.rest.sketch_until.max(until);
+                self.keep_sketches(frame);
             }
             Place::New | Place::Sketched => {}
         }
@@ -356,6 +354,13 @@ impl Shard {
                 .iter()
                 .zip(frame.rules.checks())
                 .any(|(sketch, check)| !sketch.estimate(hash, &check.sketched(), frame.now).is_fresh())
+    }
+
+    /// Keeps the sketches for as long as an admission of now can matter.
+    fn keep_sketches(&mut self, frame: &Frame<'_>) {
+        let longest = frame.rules.checks().map(|check| check.sketched().period()).max().unwrap_or_default();
+        let until = frame.now.saturating_add(longest).saturating_add(longest);
+        self.rest.sketch_until = self.rest.sketch_until.max(until);
     }
 
     fn ensure_sketches(&mut self, frame: &Frame<'_>) {

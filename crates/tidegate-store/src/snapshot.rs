@@ -8,6 +8,7 @@
 //! limits (buckets: resolution and history too) and entries, each announced by a 1 and the last followed by a 0, then its statistics in the
 //! same way if it keeps them, then the sketches of the shards that have some; the CRC-32 of all that.
 
+use crate::budget::Fit;
 use crate::layout::{Entry, Shape, from_words, to_words};
 use crate::shard::SHARDS;
 use crate::stats::STRIDE;
@@ -134,7 +135,8 @@ impl Directory {
         File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(io_error("sync", &self.path))
     }
 
-    /// The store that was saved here, and when; `None`: nothing was.
+    /// The store that was saved here, and when; `None`: nothing was. What was saved loads under any budget: keys that
+    /// find no place in a smaller one are counted by the sketch, see [`Memory::displaced`].
     ///
     /// # Errors
     /// When the file cannot be read or is damaged.
@@ -158,9 +160,22 @@ impl Directory {
         if summed.crc.finalize() != u32::from_le_bytes(sum) {
             return Err(damaged(body, "the checksum differs"));
         }
-        let again = File::open(&path).map_err(io_error("open", &path))?;
-        let mut input = Summed::new(BufReader::with_capacity(1 << 16, again.take(body)));
-        match read_store(&mut input, max_bytes) {
+        let read = |fit: &mut Fit| {
+            let again = File::open(&path).map_err(io_error("open", &path))?;
+            let mut input = Summed::new(BufReader::with_capacity(1 << 16, again.take(body)));
+            let store = read_store(&mut input, max_bytes, fit);
+            Ok((store, input))
+        };
+        let mut fit = Fit::default();
+        let (mut store, mut input) = read(&mut fit)?;
+        if let Ok((tried, _)) = &store
+            && let Some(mut fit) = fit.again(tried.room_for_keys())
+        {
+            // Its memory is needed for the next try.
+            drop(store);
+            (store, input) = read(&mut fit)?;
+        }
+        match store {
             Ok(store) if input.at == body => Ok(Some(store)),
             Ok(_) => Err(damaged(input.at, "something follows the end")),
             Err(Fault::Format(what)) => Err(damaged(input.at, what)),
@@ -285,7 +300,7 @@ impl From<io::Error> for Fault {
     }
 }
 
-fn read_store(input: &mut impl Read, max_bytes: usize) -> Result<(Memory, Micros), Fault> {
+fn read_store(input: &mut impl Read, max_bytes: usize, fit: &mut Fit) -> Result<(Memory, Micros), Fault> {
     if array::<8>(input)? != MAGIC {
         return Err(Fault::Format("it is no snapshot of this version"));
     }
@@ -304,12 +319,14 @@ fn read_store(input: &mut impl Read, max_bytes: usize) -> Result<(Memory, Micros
         let shape = Shape { algorithm, limits, names: keeps & KEEPS_NAMES != 0, stats: keeps & KEEPS_STATS != 0 };
         let table = store.table(&name, shape, &read_rules(input, &shape)?);
         table.set_disabled(disabled != 0);
-        read_entries(input, &table, &shape)?;
+        read_entries(input, &table, &shape, taken_at, fit)?;
         if shape.stats {
-            read_stats(input, &table)?;
+            read_stats(input, &table, fit)?;
         }
-        read_sketches(input, &table, &shape)?;
+        read_sketches(input, &table, &shape, taken_at)?;
     }
+    // Their width is known when all tables are.
+    store.tables().iter().for_each(|(_, table)| table.narrow_sketches(taken_at));
     Ok((store, taken_at))
 }
 
@@ -328,7 +345,7 @@ fn read_rules(input: &mut impl Read, shape: &Shape) -> Result<Rules, Fault> {
     rules.map_err(|_| Fault::Format("limits that do not go together"))
 }
 
-fn read_sketches(input: &mut impl Read, table: &Table, shape: &Shape) -> Result<(), Fault> {
+fn read_sketches(input: &mut impl Read, table: &Table, shape: &Shape, at: Micros) -> Result<(), Fault> {
     while array::<1>(input)? != [0] {
         let index = u32::from_le_bytes(array(input)?) as usize;
         let until = micros(input)?;
@@ -342,13 +359,13 @@ fn read_sketches(input: &mut impl Read, table: &Table, shape: &Shape) -> Result<
         if index >= SHARDS {
             return Err(Fault::Format("a shard out of bounds"));
         }
-        table.import_sketches(index, until, sketches);
+        table.import_sketches(index, at, until, sketches);
     }
     Ok(())
 }
 
 /// Entries come shard by shard; each shard's are taken in together.
-fn read_entries(input: &mut impl Read, table: &Table, shape: &Shape) -> Result<(), Fault> {
+fn read_entries(input: &mut impl Read, table: &Table, shape: &Shape, at: Micros, fit: &mut Fit) -> Result<(), Fault> {
     let mut entries: Vec<Entry> = Vec::new();
     while array::<1>(input)? != [0] {
         let hash = u64::from_le_bytes(array(input)?);
@@ -362,15 +379,15 @@ fn read_entries(input: &mut impl Read, table: &Table, shape: &Shape) -> Result<(
             states.push(read_state(input, shape.algorithm)?);
         }
         if entries.first().is_some_and(|first| shard_of(first.hash) != shard_of(hash)) {
-            table.import(std::mem::take(&mut entries));
+            table.import(std::mem::take(&mut entries), at, fit);
         }
         entries.push(Entry { hash, blocked_until, name, states });
     }
-    table.import(entries);
+    table.import(entries, at, fit);
     Ok(())
 }
 
-fn read_stats(input: &mut impl Read, table: &Table) -> Result<(), Fault> {
+fn read_stats(input: &mut impl Read, table: &Table, fit: &mut Fit) -> Result<(), Fault> {
     while array::<1>(input)? != [0] {
         let mut words = [0; STRIDE];
         for word in &mut words {
@@ -379,7 +396,7 @@ fn read_stats(input: &mut impl Read, table: &Table) -> Result<(), Fault> {
         if words[0] == 0 {
             return Err(Fault::Format("statistics without a hash"));
         }
-        table.import_stats(&words);
+        table.import_stats(&words, fit);
     }
     Ok(())
 }

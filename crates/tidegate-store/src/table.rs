@@ -5,6 +5,7 @@
 //! other. Keys are known by a seeded 64-bit hash; names are kept only to be listed.
 
 mod apart;
+mod carry;
 mod change;
 mod several;
 
@@ -14,18 +15,17 @@ pub use several::decide_all;
 
 use crate::bare::{Guard, Lock, prefetch};
 use crate::budget::Budget;
-use crate::layout::{Entry, Passage, Shape};
+use crate::layout::{Passage, Shape};
 use crate::shard::{Counts, Frame, Place, Prepared, SHARD_BITS, SHARDS, Shard};
 use crate::slots::{LINE_BYTES, Slots};
-use crate::stats::{KeyStats, STRIDE};
+use crate::stats::KeyStats;
 use change::Current;
 use foldhash::quality::SeedableRandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, RwLock};
 use tidegate_core::all_or_nothing::{self, Intent, Ruling, Subject};
-use tidegate_core::sketch::Sketch;
 use tidegate_core::{Decision, Micros, Rules};
 
 /// The states of one limiter's keys.
@@ -40,6 +40,8 @@ pub struct Table {
     budget: Arc<Budget>,
     sketch_width: Arc<AtomicUsize>,
     disabled: AtomicBool,
+    /// Keys that found no place when they were taken in.
+    displaced: AtomicU64,
     cells: Box<[Cell]>,
 }
 
@@ -125,6 +127,7 @@ impl Table {
             budget,
             sketch_width,
             disabled: AtomicBool::new(false),
+            displaced: AtomicU64::new(0),
             cells,
         }
     }
@@ -405,48 +408,6 @@ impl Table {
     pub fn bytes(&self) -> usize {
         let held = |shard: &Shard| shard.accounted() + shard.sketch_bytes();
         EMPTY_BYTES + self.cells.iter().map(|cell| held(&cell.lock())).sum::<usize>()
-    }
-
-    /// Every entry of one shard, for a snapshot; the others go on meanwhile.
-    pub(crate) fn export(&self, index: usize) -> Vec<Entry> {
-        let shard = self.locked(&self.cells[index]);
-        shard.export(&Shape::of_layout(shard.layout))
-    }
-
-    /// Takes in entries of one shard.
-    pub(crate) fn import(&self, entries: Vec<Entry>) {
-        if let Some(first) = entries.first() {
-            let cell = self.cell(first.hash);
-            let mut shard = self.locked(cell);
-            let shape = Shape::of_layout(shard.layout);
-            shard.import(&shape, entries);
-            self.account(cell, &mut shard);
-        }
-    }
-
-    /// One shard's sketches, and until when they matter.
-    pub(crate) fn export_sketches(&self, index: usize) -> (Micros, Vec<Sketch>) {
-        self.locked(&self.cells[index]).export_sketches()
-    }
-
-    /// Takes one shard's sketches in.
-    pub(crate) fn import_sketches(&self, index: usize, until: Micros, sketches: Vec<Sketch>) {
-        self.locked(&self.cells[index]).import_sketches(until, sketches);
-    }
-
-    /// The statistics of one shard's keys, for a snapshot.
-    pub(crate) fn export_stats(&self, index: usize) -> Vec<[u64; STRIDE]> {
-        self.cells[index].lock().export_stats()
-    }
-
-    /// Takes a key's statistics in; a table that keeps none lets them go.
-    pub(crate) fn import_stats(&self, words: &[u64; STRIDE]) {
-        if self.shape().stats {
-            let cell = self.cell(words[0]);
-            let mut shard = self.locked(cell);
-            shard.import_stats(words);
-            self.account(cell, &mut shard);
-        }
     }
 
     fn with_shard<R>(

@@ -16,7 +16,16 @@ pub(crate) async fn open(config: &Config, path: Option<PathBuf>) -> Result<Gate,
         return open_remote(config, remote, clock).await;
     }
     let settings = Settings { max_memory: config.store.max_memory, path };
-    Gate::open(config.policy.clone(), &settings, clock).map_err(|error| format!("error: {error}"))
+    let gate = Gate::open(config.policy.clone(), &settings, clock).map_err(|error| format!("error: {error}"))?;
+    if gate.displaced() > 0 {
+        warn!(
+            keys = gate.displaced(),
+            max_memory = settings.max_memory,
+            "saved keys found no place in max_memory: no limit is lifted, but they may be denied early for up to two \
+             periods; raise max_memory to give them places"
+        );
+    }
+    Ok(gate)
 }
 
 /// Without the store only if that is not required.

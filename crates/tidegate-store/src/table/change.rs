@@ -4,7 +4,7 @@
 
 use super::{Cell, Table};
 use crate::layout::{Passage, Shape};
-use crate::shard::Shard;
+use crate::shard::{Frame, Shard};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 use tidegate_core::{Limit, Rules};
@@ -48,7 +48,15 @@ impl Table {
         if shard.layout == 0 {
             shard.layout = current.layout;
         } else if shard.layout != current.layout {
-            shard.pass_over(&current.passage, current.layout);
+            let frame = Frame {
+                shape: current.passage.new,
+                rules: &current.rules,
+                budget: &self.budget,
+                sketch_width: self.sketch_width.load(Relaxed),
+                now: shard.latest,
+            };
+            let displaced = shard.pass_over(&current.passage, current.layout, &frame);
+            self.displaced.fetch_add(displaced, Relaxed);
             self.account(cell, shard);
         }
         current

@@ -2,7 +2,7 @@
 
 use super::limiter::Live;
 use super::shares::Shares;
-use super::{Gate, Inner, TEND_SHARE, Usage};
+use super::{Gate, Inner, TEND_SHARE};
 use crate::{Clock, OnFailure, Policy};
 use arc_swap::ArcSwap;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidegate_core::Micros;
-use tidegate_store::{Directory, Memory, SnapshotError, Store, StoreUrl};
+use tidegate_store::{Directory, EMPTY_TABLE_BYTES, Memory, SnapshotError, Store, StoreUrl};
 use tokio::runtime::Handle;
 
 /// What a gate needs besides its policy.
@@ -71,7 +71,7 @@ impl From<StoreSettings> for FailureSettings {
 pub enum OpenError {
     /// The path cannot be used, or what was saved there is damaged.
     Snapshot(SnapshotError),
-    /// The limiters' empty tables and what was saved are more than the budget.
+    /// The limiters' empty tables, or on a reload the keys in their new layout, are more than the budget.
     TooSmall {
         /// Bytes needed.
         bytes: usize,
@@ -94,8 +94,7 @@ impl fmt::Display for OpenError {
             OpenError::Snapshot(error) => error.fmt(f),
             OpenError::TooSmall { bytes, max_bytes } => write!(
                 f,
-                "the limiters and their keys need {:.1} MiB, more than max_memory = {:.1} MiB; raise it, or have fewer limiters \
-                 (if saved keys are in the way: move the snapshot away, and counters start empty)",
+                "the limiters and their keys need {:.1} MiB, more than max_memory = {:.1} MiB; raise it, or have fewer limiters",
                 mib(*bytes),
                 mib(*max_bytes)
             ),
@@ -158,10 +157,11 @@ impl Gate {
         Gate::on_memory(Memory::new(Settings::default().max_memory, None), &policy, clock, None)
     }
 
-    /// A gate with settings of your own. With a path, it goes on from what was saved there.
+    /// A gate with settings of your own. With a path, it goes on from what was saved there, whatever the budget:
+    /// see [`Gate::displaced`].
     ///
     /// # Errors
-    /// When the path cannot be used, what was saved is damaged, or it does not fit the budget.
+    /// When the path cannot be used, what was saved is damaged, or the limiters alone do not fit the budget.
     pub fn open(policy: Policy, settings: &Settings, clock: Clock) -> Result<Gate, OpenError> {
         let directory = settings.path.as_deref().map(Directory::open).transpose()?;
         let saved = match &directory {
@@ -178,10 +178,15 @@ impl Gate {
         let gate = Gate::on_memory(memory, &policy, clock, directory);
         gate.forget_others(&policy);
         (0..TEND_SHARE).for_each(|_| gate.tend());
-        match gate.usage() {
-            Usage { bytes, max_bytes, .. } if bytes > max_bytes => Err(OpenError::TooSmall { bytes, max_bytes }),
-            _ => Ok(gate),
-        }
+        let (bytes, max_bytes) = (policy.limiters().len() * EMPTY_TABLE_BYTES, settings.max_memory);
+        if bytes > max_bytes { Err(OpenError::TooSmall { bytes, max_bytes }) } else { Ok(gate) }
+    }
+
+    /// Keys that found no place when they were loaded into a smaller budget, or went over to a larger layout. What
+    /// they used is counted by the sketch, which may deny them early and lifts no limit.
+    #[must_use]
+    pub fn displaced(&self) -> u64 {
+        self.0.memory.displaced()
     }
 
     /// [`Gate::on_store`] for the store at this address.
