@@ -5,10 +5,13 @@
 //! not needed any more: compaction is deleting files, and nothing is ever rewritten.
 //!
 //! Invariant: a step is told to nobody before its frame is synced. So what a crash tears off the
-//! end was never told, and is cut; anything else that does not add up is an error for people to look at.
+//! end was never told, and is cut; anything else that does not add up is an error for people to look at. To tell the
+//! two apart, a segment's head says how many bytes were synced. That is written after each sync, and comes to disk by
+//! itself or with the next one: it is never too much.
 
 mod frame;
 mod record;
+mod synced;
 
 use frame::Front;
 use std::collections::VecDeque;
@@ -18,7 +21,11 @@ use std::path::{Path, PathBuf};
 use std::{error, fmt};
 use tidegate_core::timeline::Step;
 
-const MAGIC: &[u8; 16] = b"tidegate events1";
+const MAGIC: &[u8; 16] = b"tidegate events2";
+/// How segments began that do not say how much was synced.
+const MAGIC_BEFORE: &[u8; 16] = b"tidegate events1";
+/// Where it is said in those that do: behind the head's frame of two numbers.
+const SYNCED_AT: usize = MAGIC.len() + 12 + 16;
 /// Past so many bytes a segment is closed and the next begun.
 const SEGMENT_BYTES: u64 = 16 << 20;
 const EXTENSION: &str = "journal";
@@ -144,7 +151,7 @@ impl Journal {
             let path = path_of(folder, *number);
             let segment = read(&path, is_last, &mut reached, &mut found, &mut replay)?;
             match segment {
-                Some(len) if is_last => last = Some((*number, len)),
+                Some(good) if is_last => last = Some((*number, good)),
                 Some(_) => closed.push_back((*number, reached.map_or(0, |reached: Standing| reached.horizon_ms))),
                 // Begun, but its head never came to disk.
                 None => fs::remove_file(&path).map_err(io_error("remove", &path))?,
@@ -152,7 +159,14 @@ impl Journal {
         }
         let standing = reached.unwrap_or_default();
         let (number, file, len) = match last {
-            Some((number, len)) => (number, reopen(&path_of(folder, number), len)?, len),
+            Some((number, Good { len, says_synced: true })) => (number, reopen(&path_of(folder, number), len)?, len),
+            Some((number, Good { len, .. })) => {
+                // Of the version before: it stays as it is, and the next segment says what was synced.
+                drop(reopen(&path_of(folder, number), len)?);
+                closed.push_back((number, standing.horizon_ms));
+                let (file, len) = begin(folder, number + 1, standing)?;
+                (number + 1, file, len)
+            }
             None => {
                 let number = numbers.last().copied().unwrap_or(1);
                 let (file, len) = begin(folder, number, standing)?;
@@ -175,6 +189,8 @@ impl Journal {
         self.file.write_all(&framed).map_err(io_error("write", &path))?;
         self.file.sync_data().map_err(io_error("sync", &path))?;
         self.len += framed.len() as u64;
+        // It only helps to find damage: the batch is on disk without it.
+        let _ = synced::write(&mut self.file, self.len);
         Ok(())
     }
 
@@ -230,11 +246,12 @@ fn begin(folder: &Path, number: u64, standing: Standing) -> Result<(File, u64), 
     let mut bytes = MAGIC.to_vec();
     let numbers = [standing.clock.to_le_bytes(), standing.horizon_ms.to_le_bytes()].concat();
     frame::push(&mut bytes, &numbers);
+    let len = synced::push(&mut bytes);
     let mut file = File::create(&path).map_err(io_error("create", &path))?;
     file.write_all(&bytes).map_err(io_error("write", &path))?;
     file.sync_all().map_err(io_error("sync", &path))?;
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("sync", folder))?;
-    Ok((file, bytes.len() as u64))
+    Ok((file, len))
 }
 
 fn reopen(path: &Path, len: u64) -> Result<File, JournalError> {
@@ -244,6 +261,12 @@ fn reopen(path: &Path, len: u64) -> Result<File, JournalError> {
     Ok(file)
 }
 
+/// What is good of a segment.
+struct Good {
+    len: u64,
+    says_synced: bool,
+}
+
 /// Reads a segment, and gives how many of its bytes are good; `None`: not even its head is.
 fn read(
     path: &Path,
@@ -251,7 +274,7 @@ fn read(
     reached: &mut Option<Standing>,
     found: &mut Found,
     replay: &mut impl FnMut(Standing, Step),
-) -> Result<Option<u64>, JournalError> {
+) -> Result<Option<Good>, JournalError> {
     let bytes = fs::read(path).map_err(io_error("read", path))?;
     let mut at = 0;
     let mut torn = |at: usize| {
@@ -265,17 +288,19 @@ fn read(
         ));
         Ok(())
     };
-    let head = match bytes.strip_prefix(MAGIC) {
+    let says_synced = !bytes.starts_with(MAGIC_BEFORE);
+    let head = match bytes.strip_prefix(MAGIC).or(bytes.strip_prefix(MAGIC_BEFORE)) {
         Some(rest) => frame::front(rest),
         None if MAGIC.starts_with(&bytes) || bytes.iter().all(|byte| *byte == 0) => Front::Torn,
         None => return Err(damaged(path, 0, "it does not begin as a journal of this version does")),
     };
-    let Front::Frame(mut payload, len) = head else {
-        if head == Front::Damaged {
-            return Err(damaged(path, MAGIC.len(), "the head's checksum does not fit"));
+    let (mut payload, len) = match head {
+        Front::Frame(payload, len) => (payload, len),
+        Front::Damaged(_) => return Err(damaged(path, MAGIC.len(), "the head's checksum does not fit")),
+        Front::Torn | Front::End => {
+            torn(0)?;
+            return Ok(None);
         }
-        torn(0)?;
-        return Ok(None);
     };
     let standing = record::number(&mut payload).zip(record::number(&mut payload));
     let Some((clock, horizon_ms)) = standing else { return Err(damaged(path, MAGIC.len(), "the head is too short")) };
@@ -288,13 +313,34 @@ fn read(
         Some(_) => {}
     }
     at += MAGIC.len() + len;
+    let mut synced = 0;
+    if says_synced {
+        let Some(said) = bytes.get(SYNCED_AT..).and_then(synced::read) else {
+            return if bytes.len() < synced::END {
+                torn(0)?;
+                Ok(None)
+            } else {
+                Err(damaged(path, SYNCED_AT, "what it says was synced does not fit its checksum"))
+            };
+        };
+        (synced, at) = (said, synced::END);
+    }
     loop {
-        match frame::front(&bytes[at..]) {
-            Front::End => return Ok(Some(at as u64)),
-            Front::Damaged => return Err(damaged(path, at, "a frame's checksum does not fit, and whole ones follow")),
+        let front = frame::front(&bytes[at..]);
+        if matches!(front, Front::End | Front::Torn) && (at as u64) < synced {
+            let what = format!(
+                "{synced} bytes were synced, but no whole frame begins here and the file has {}: messages that were \
+                 sent are missing",
+                bytes.len()
+            );
+            return Err(damaged(path, at, &what));
+        }
+        match front {
+            Front::End => return Ok(Some(Good { len: at as u64, says_synced })),
+            Front::Damaged(what) => return Err(damaged(path, at, what)),
             Front::Torn => {
                 torn(at)?;
-                return Ok(Some(at as u64));
+                return Ok(Some(Good { len: at as u64, says_synced }));
             }
             Front::Frame(payload, len) => {
                 steps(path, at, payload, reached, |step| replay(found.standing, step))?;

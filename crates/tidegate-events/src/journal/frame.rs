@@ -2,10 +2,14 @@
 //!
 //! A mark of four bytes, the payload's length, the CRC-32 of length and payload, the payload. A commit
 //! is on disk before the next is begun, so that only the last frame of the last segment can be torn.
-//! Invariant: bytes that are no frame and have a whole frame behind them are damage, never a torn tail.
+//! Invariant: only what a write can leave when it is broken off is a torn tail, that is a frame's beginning, or zeros
+//! where its bytes never came. A frame that is there to its end with another checksum is damage, and so are bytes
+//! that are no frame's and have a whole frame behind them.
 
 const MARK: [u8; 4] = [0xf7, b'T', b'G', 0x1d];
 const HEAD: usize = 12;
+/// So many zeros at the end were never written; a frame ends in an event's text or in a number.
+const NEVER_CAME_MIN: usize = 64;
 
 /// Appends a frame.
 pub(super) fn push(out: &mut Vec<u8>, payload: &[u8]) {
@@ -23,10 +27,10 @@ pub(super) enum Front<'a> {
     Frame(&'a [u8], usize),
     /// Nothing more.
     End,
-    /// No whole frame, and none behind it.
+    /// The beginning of a frame, or zeros, and nothing behind it.
     Torn,
-    /// No whole frame, but there is one behind it.
-    Damaged,
+    /// What no write leaves that was broken off.
+    Damaged(&'static str),
 }
 
 /// Looks at the front.
@@ -37,11 +41,27 @@ pub(super) fn front(bytes: &[u8]) -> Front<'_> {
     if let Some(payload) = whole(bytes) {
         return Front::Frame(payload, HEAD + payload.len());
     }
-    let behind = (1..bytes.len()).filter(|at| bytes[*at..].starts_with(&MARK));
-    match behind.into_iter().any(|at| whole(&bytes[at..]).is_some()) {
-        true => Front::Damaged,
-        false => Front::Torn,
+    let mut behind = (1..bytes.len()).filter(|at| bytes[*at..].starts_with(&MARK));
+    if behind.any(|at| whole(&bytes[at..]).is_some()) {
+        return Front::Damaged("a frame's checksum does not fit, and whole ones follow");
     }
+    if never_came(bytes) {
+        return Front::Torn;
+    }
+    if !bytes.starts_with(&MARK) && !MARK.starts_with(bytes) {
+        return Front::Damaged("a frame does not begin as one");
+    }
+    let announced = bytes.get(MARK.len()..HEAD).and_then(|head| head.first_chunk()).map(|len| u32::from_le_bytes(*len));
+    match announced.and_then(|len| usize::try_from(len).ok()) {
+        Some(len) if len <= bytes.len() - HEAD => Front::Damaged("a whole frame's checksum does not fit"),
+        _ => Front::Torn,
+    }
+}
+
+/// True when the end was never written: a disk that lost its power knows a file's new length before its bytes.
+fn never_came(bytes: &[u8]) -> bool {
+    let zeros = bytes.iter().rev().take_while(|byte| **byte == 0).count();
+    zeros == bytes.len() || zeros >= NEVER_CAME_MIN
 }
 
 fn whole(bytes: &[u8]) -> Option<&[u8]> {
@@ -78,9 +98,17 @@ mod tests {
         for at in 0..one.len() {
             let mut flipped = two.clone();
             flipped[at] ^= 1;
-            assert_eq!(front(&flipped), Front::Damaged, "bit at {at}");
-            assert_eq!(front(&flipped[..one.len()]), Front::Torn, "bit at {at} of the last");
+            assert!(matches!(front(&flipped), Front::Damaged(_)), "bit at {at}");
+            // A length that is too large looks like a write that was broken off: the journal knows what was synced.
+            let is_length = (MARK.len()..MARK.len() + 4).contains(&at);
+            let last = front(&flipped[..one.len()]);
+            assert!(matches!(last, Front::Damaged(_)) || (is_length && last == Front::Torn), "bit at {at} of the last");
         }
         assert_eq!(front(&[0; 4_096]), Front::Torn, "a file that grew without its bytes");
+        let mut long = Vec::new();
+        push(&mut long, &[7; 1_000]);
+        let whole = long.len();
+        long[512..].fill(0);
+        assert_eq!(front(&long), Front::Torn, "a frame of which {} bytes never came", whole - 512);
     }
 }
