@@ -48,7 +48,8 @@ fn fill_limiters(page: &mut Page, limiters: &[LimiterInfo]) {
 
 /// What this process holds of limiters that are held in parts.
 fn fill_parts(page: &mut Page, gate: &Gate, limiters: &[LimiterInfo]) {
-    let mut parts = limiters.iter().filter_map(|info| Some((&info.spec.name, gate.share_now(&info.spec.name)?))).peekable();
+    let mut parts =
+        limiters.iter().filter_map(|info| Some((&info.spec.name, gate.share_now(&info.spec.name)?))).peekable();
     if parts.peek().is_some() {
         let help = "What this process may let through of the limiter in the current window.";
         let mut family = page.family("tidegate_limiter_part", Kind::Gauge, help);
