@@ -27,8 +27,8 @@ fn main() {
         let redis = servers::Server::redis(&[]);
         let etcd = servers::etcd::Etcd::start();
         let stores = [
-            ("redis", StoreUrl::Redis(redis.url().parse().unwrap())),
-            ("etcd", StoreUrl::Etcd(etcd.endpoints().parse().unwrap())),
+            ("redis", redis.url().parse::<StoreUrl>().unwrap()),
+            ("etcd", etcd.endpoints().parse::<StoreUrl>().unwrap()),
         ];
         for (name, url) in stores {
             for waiting in [1, 10, 100] {
