@@ -112,7 +112,7 @@ fn sync_ms(folder: &std::path::Path) -> f64 {
 async fn lateness(rate: u64, seconds: u64) {
     let now = now();
     let (_streams, stream) = open(1_000, None, &now);
-    let mut subscription = stream.subscribe(None).await;
+    let mut subscription = stream.subscribe(None).await.unwrap();
     let total = rate * seconds;
     let submitting = tokio::spawn({
         let stream = Arc::clone(&stream);
@@ -158,7 +158,7 @@ async fn weight(events: u64) -> f64 {
         let _ = stream.submit(format!("event number {i:07}").as_bytes()).await.unwrap();
     }
     let after = resident();
-    let snapshot = stream.snapshot().await;
+    let snapshot = stream.snapshot().await.unwrap();
     println!(
         "{events} incubating events: {:.0} MB, with a snapshot of {:.0} MB {:.0} MB",
         (after - before) / 1e6,

@@ -7,7 +7,7 @@
 
 use crate::journal::{Batch, Journal, JournalError, Standing};
 use crate::log::{Log, Message};
-use crate::stream::SubmitError;
+use crate::stream::{SubmitError, Unavailable};
 use crate::{Now, StreamSpec, message};
 use bytes::Bytes;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -115,6 +115,12 @@ impl Embedded {
             Some(cause) => SubmitError::Unavailable { what: "the journal cannot be written", cause },
             None => SubmitError::Unavailable { what: "the stream is closing", cause: String::new() },
         }
+    }
+
+    /// What the disk says, while it refuses.
+    pub(crate) fn failure(&self) -> Option<Unavailable> {
+        let cause = self.state().failed.clone()?;
+        Some(Unavailable { what: "the journal cannot be written", cause })
     }
 
     /// The snapshot now: its clock value, which may not be durable yet, and its JSON.
@@ -265,7 +271,34 @@ fn until(wake: Option<Micros>, now: Micros) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::line::Line;
+    use crate::{READ_WITHIN, Stream};
     use tidegate_core::timeline::Mode;
+
+    /// Who asked for a snapshot, or subscribed, once waited for as long as the disk was full.
+    #[test]
+    fn f1_a_full_disk_is_told_to_readers_in_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, _real) = Journal::on_a_full_disk(folder.path());
+        let log = Arc::new(Log::new(0));
+        let now: Now = Arc::new(|| Micros::from_secs(5));
+        let spec = StreamSpec::new("orders", Mode::OnlyOnce);
+        let line = Embedded::new(spec.clone(), Timeline::default(), Arc::clone(&log), Durability::Journal, now);
+        let stream = Arc::new(Stream::new(spec, log, Line::Embedded(Box::new(line))));
+        std::thread::scope(|scope| {
+            let Line::Embedded(line) = &stream.line else { panic!() };
+            let thread = scope.spawn(|| line.run(Some(journal)));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let since = std::time::Instant::now();
+            let said = runtime.block_on(stream.snapshot()).unwrap_err();
+            assert!(said.to_string().contains("the journal cannot be written"), "{said}");
+            let said = runtime.block_on(stream.subscribe(None)).unwrap_err();
+            assert!(said.to_string().contains("the journal cannot be written"), "{said}");
+            assert!(since.elapsed() < 3 * READ_WITHIN, "{:?}", since.elapsed());
+            line.stop();
+            thread.join().unwrap();
+        });
+    }
 
     #[test]
     fn e5_nothing_is_told_while_the_disk_refuses() {
@@ -283,6 +316,7 @@ mod tests {
                 assert!(said.to_string().contains("cannot be written"), "{said}");
             }
             assert!(!log.reaches_back_to(1), "nothing was told");
+            assert!(line.failure().is_some_and(|failure| failure.cause.contains("free space")));
             line.stop();
             thread.join().unwrap();
         });

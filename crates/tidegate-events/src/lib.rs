@@ -33,7 +33,7 @@ pub use log::Message;
 #[cfg(feature = "redis")]
 pub use shared::OpenError;
 pub use spec::{MAX_EVENTS_MAX, STREAMS_MAX, SpecProblem, StreamSpec, check_event};
-pub use stream::{Counts, Snapshot, Stream, SubmitError};
+pub use stream::{Counts, READ_WITHIN, Snapshot, Stream, SubmitError, Unavailable};
 pub use streams::{Opening, Streams};
 pub use subscription::{Cut, Subscription};
 pub use tidegate_core::timeline::{EVENT_LEN_MAX, Mode, Outcome, Overdue, StreamRules};

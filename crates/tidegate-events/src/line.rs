@@ -3,7 +3,7 @@
 use crate::embedded::Embedded;
 #[cfg(feature = "redis")]
 use crate::shared::Shared;
-use crate::{Outcome, SubmitError};
+use crate::{Outcome, SubmitError, Unavailable};
 use bytes::Bytes;
 
 /// A stream's timeline.
@@ -28,6 +28,15 @@ impl Line {
             Line::Embedded(line) => line.snapshot(),
             #[cfg(feature = "redis")]
             Line::Shared(line) => line.snapshot().await,
+        }
+    }
+
+    /// Why nothing can be taken or shown now, if that is known.
+    pub(crate) fn failure(&self) -> Option<Unavailable> {
+        match self {
+            Line::Embedded(line) => line.failure(),
+            #[cfg(feature = "redis")]
+            Line::Shared(line) => line.failure(),
         }
     }
 

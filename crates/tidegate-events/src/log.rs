@@ -107,6 +107,12 @@ impl Log {
         let _ = self.growth().wait_for(|latest| *latest != UNKNOWN).await;
     }
 
+    /// True as long as [`Log::begun`] waits.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_unknown(&self) -> bool {
+        *self.latest.borrow() == UNKNOWN
+    }
+
     /// Adds messages; subscribers wake once.
     pub(crate) fn push(&self, messages: impl IntoIterator<Item = Message>) {
         let mut kept = self.kept();

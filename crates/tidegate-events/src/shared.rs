@@ -12,7 +12,7 @@ mod tests;
 
 use crate::embedded::told_as;
 use crate::log::{Log, Message};
-use crate::{Now, Outcome, Overdue, StreamSpec, SubmitError, message};
+use crate::{Now, Outcome, Overdue, StreamSpec, SubmitError, Unavailable, message};
 use bytes::Bytes;
 use reply::{Dump, Transition};
 use std::fmt;
@@ -150,6 +150,12 @@ impl Shared {
         let mut mirror = self.mirror();
         mirror.timeline.forget(&self.spec.rules, now);
         (mirror.timeline.clock(), message::key_frame(&mirror.timeline).into())
+    }
+
+    /// The store was never found since the start: there is no history to show.
+    pub(crate) fn failure(&self) -> Option<Unavailable> {
+        let what = "the store does not answer";
+        self.log.is_unknown().then(|| Unavailable { what, cause: "it was not reached since the start".to_owned() })
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -8,12 +8,37 @@ use bytes::Bytes;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Above so many bytes a snapshot is used again for the next subscriber, with the deltas since: encoding it
 /// anew for each of many who come together would hold the stream up.
 const SHARED_BYTES: usize = 512 << 10;
 /// And for so many messages.
 const SHARED_FOR: u64 = 4_096;
+
+/// How long a snapshot or a subscription may take to begin: it waits for the disk or the store.
+pub const READ_WITHIN: Duration = Duration::from_secs(2);
+
+/// Why a stream cannot be read now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unavailable {
+    /// For clients.
+    pub what: &'static str,
+    /// For people who look after the server; may be empty.
+    pub cause: String,
+}
+
+impl std::error::Error for Unavailable {}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unavailable { what, cause } if cause.is_empty() => write!(f, "{what}; try again"),
+            Unavailable { what, cause } => write!(f, "{what}: {cause}"),
+        }
+    }
+}
 
 /// A stream.
 pub struct Stream {
@@ -125,8 +150,26 @@ impl Stream {
         Counts { submitted, conflict, full, unavailable, subscribers, cut }
     }
 
+    /// Why nothing can be taken or shown now, if that is known: the disk refuses, or the store was never found.
+    #[must_use]
+    pub fn failure(&self) -> Option<Unavailable> {
+        self.line.failure()
+    }
+
     /// All incubating events; given once everything in it is durable.
-    pub async fn snapshot(&self) -> Snapshot {
+    ///
+    /// # Errors
+    /// When it is not within [`READ_WITHIN`].
+    pub async fn snapshot(&self) -> Result<Snapshot, Unavailable> {
+        self.in_time(self.durable_snapshot()).await
+    }
+
+    async fn in_time<T>(&self, reading: impl Future<Output = T>) -> Result<T, Unavailable> {
+        let late = || Unavailable { what: "the stream's disk or store does not answer in time", cause: String::new() };
+        timeout(READ_WITHIN, reading).await.map_err(|_| self.failure().unwrap_or_else(late))
+    }
+
+    async fn durable_snapshot(&self) -> Snapshot {
         let (clock, body) = self.line.snapshot().await;
         let snapshot = Snapshot { clock, body };
         // A closed log has reached the end of all clocks.
@@ -141,7 +184,7 @@ impl Stream {
         let shared = self.shared().clone();
         match shared.filter(|shared| self.log.is_near(shared.clock, SHARED_FOR)) {
             Some(shared) => shared,
-            None => self.snapshot().await,
+            None => self.durable_snapshot().await,
         }
     }
 
@@ -150,7 +193,14 @@ impl Stream {
     }
 
     /// Begins to listen: after a clock value if the log still has all since, else with a snapshot.
-    pub async fn subscribe(self: &Arc<Stream>, from: Option<u64>) -> Subscription {
+    ///
+    /// # Errors
+    /// When it cannot begin within [`READ_WITHIN`].
+    pub async fn subscribe(self: &Arc<Stream>, from: Option<u64>) -> Result<Subscription, Unavailable> {
+        self.in_time(self.begin(from)).await
+    }
+
+    async fn begin(&self, from: Option<u64>) -> Subscription {
         self.log.begun().await;
         match from.and_then(|clock| self.resumes_after(clock)) {
             Some(clock) => Subscription::after(Arc::clone(&self.log), clock),

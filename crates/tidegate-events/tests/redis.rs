@@ -50,7 +50,7 @@ async fn c1_c2_c3_e3_what_one_server_takes_all_push_in_order_and_on_time() {
     let spec = spec(400);
     let (one, two) = (open(&server, &spec).await, open(&server, &spec).await);
     let (one, two) = (one.get("orders").unwrap(), two.get("orders").unwrap());
-    let (mut at_one, mut at_two) = (one.subscribe(None).await, two.subscribe(None).await);
+    let (mut at_one, mut at_two) = (one.subscribe(None).await.unwrap(), two.subscribe(None).await.unwrap());
     for subscription in [&mut at_one, &mut at_two] {
         assert_eq!(told(subscription, 1).await, ["1 KEY_FRAME"]);
     }
@@ -67,11 +67,11 @@ async fn c1_c2_c3_e3_what_one_server_takes_all_push_in_order_and_on_time() {
     // A third comes later: it has what followed the key frame, and the same snapshot.
     let three = open(&server, &spec).await;
     let three = three.get("orders").unwrap();
-    let mut resumed = three.subscribe(Some(3)).await;
+    let mut resumed = three.subscribe(Some(3)).await.unwrap();
     assert_eq!(told(&mut resumed, 2).await, ["4 SUBMITTED_EVENT", "5 PUBLISHED_EVENT"]);
     let _ = three.submit(b"c").await.unwrap();
     assert_eq!(told(&mut at_one, 1).await, ["6 SUBMITTED_EVENT"]);
-    let (ours, theirs) = (one.snapshot().await, three.snapshot().await);
+    let (ours, theirs) = (one.snapshot().await.unwrap(), three.snapshot().await.unwrap());
     assert_eq!(ours.body, theirs.body);
     assert!(String::from_utf8(ours.body.to_vec()).unwrap().contains("\"event\":\"c\""));
 }
@@ -81,7 +81,7 @@ async fn a_redis_that_is_away_is_told_and_waited_for() {
     let server = Server::redis(&[]);
     let streams = open(&server, &spec(200)).await;
     let stream = streams.get("orders").unwrap();
-    let mut subscription = stream.subscribe(None).await;
+    let mut subscription = stream.subscribe(None).await.unwrap();
     assert_eq!(told(&mut subscription, 1).await, ["1 KEY_FRAME"]);
     let _ = stream.submit(b"a").await.unwrap();
     server.signal("STOP");
@@ -103,7 +103,7 @@ async fn c1_a_redis_that_lost_its_data_is_noticed_and_subscribers_begin_again() 
     let server = Server::redis(&[]);
     let streams = open(&server, &spec(60_000)).await;
     let stream = streams.get("orders").unwrap();
-    let mut subscription = stream.subscribe(None).await;
+    let mut subscription = stream.subscribe(None).await.unwrap();
     let _ = stream.submit(b"a").await.unwrap();
     assert_eq!(told(&mut subscription, 2).await.last().unwrap(), "2 SUBMITTED_EVENT");
     server.command(&["FLUSHALL"]);
@@ -111,7 +111,7 @@ async fn c1_a_redis_that_lost_its_data_is_noticed_and_subscribers_begin_again() 
     let first = told(&mut subscription, 1).await.remove(0);
     let (clock, kind) = first.split_once(' ').unwrap();
     assert!(kind == "KEY_FRAME" && clock.parse::<u64>().unwrap() > 1_000_000, "{first}");
-    let mut again = stream.subscribe(Some(2)).await;
+    let mut again = stream.subscribe(Some(2)).await.unwrap();
     assert_eq!(told(&mut again, 1).await, [first]);
     assert!(matches!(stream.submit(b"a").await, Ok(Outcome::Submitted { .. })), "what incubated is lost with the data");
 }
@@ -123,7 +123,7 @@ async fn c1_c2_e3_two_servers_on_a_cluster() {
     let one = Streams::on_store(vec![spec.clone()], &url, &now()).await.unwrap();
     let two = Streams::on_store(vec![spec], &url, &now()).await.unwrap();
     let (one, two) = (one.get("orders").unwrap(), two.get("orders").unwrap());
-    let mut at_two = two.subscribe(None).await;
+    let mut at_two = two.subscribe(None).await.unwrap();
     assert_eq!(told(&mut at_two, 1).await, ["1 KEY_FRAME"]);
     assert_eq!(one.submit(b"a").await, Ok(Outcome::Submitted { clock: 2 }));
     assert!(matches!(two.submit(b"a").await, Ok(Outcome::Conflict { .. })));

@@ -104,7 +104,7 @@ impl Listener {
 async fn listen(stream: Arc<Stream>, listener: Arc<Mutex<Listener>>) {
     loop {
         let from = listener.lock().unwrap().clock;
-        let mut subscription = stream.subscribe(from).await;
+        let mut subscription = stream.subscribe(from).await.unwrap();
         let mut begins = true;
         let cut = loop {
             match subscription.next().await {
@@ -173,7 +173,7 @@ impl Load {
         self.stop.store(true, Relaxed);
         sleep(Duration::from_millis(DURATION_MS + 1_500)).await;
         for (streams, listener) in self.streams.iter().zip(&self.listeners) {
-            let snapshot = streams.get("orders").unwrap().snapshot().await;
+            let snapshot = streams.get("orders").unwrap().snapshot().await.unwrap();
             assert!(snapshot.body.starts_with(format!("{{\"clock\":{},\"snapshot\":[]", snapshot.clock).as_bytes()));
             assert!(listener.lock().unwrap().state.is_empty(), "C3: {:?}", listener.lock().unwrap().state);
         }
@@ -297,7 +297,7 @@ async fn c1_c2_a_redis_that_came_back_with_less_than_was_told_goes_on_above_it()
     let (url, spec) = (server.url(), spec(60_000));
     let one = open(&url, spec.clone()).await;
     let stream = Arc::clone(one.get("orders").unwrap());
-    let mut subscription = stream.subscribe(None).await;
+    let mut subscription = stream.subscribe(None).await.unwrap();
     let _ = stream.submit(b"kept").await.unwrap();
     server.command(&["SAVE"]);
     for event in ["lost 1", "lost 2", "lost 3"] {
@@ -319,7 +319,7 @@ async fn c1_c2_a_redis_that_came_back_with_less_than_was_told_goes_on_above_it()
         let outcome = stream.submit(format!("new {i}").as_bytes()).await.unwrap();
         assert!(matches!(outcome, Outcome::Submitted { clock } if clock > last), "C1: {outcome:?} after {last}");
     }
-    let mut resumed = stream.subscribe(Some(last)).await;
+    let mut resumed = stream.subscribe(Some(last)).await.unwrap();
     let (clock, body) = next(&mut resumed).await.unwrap().remove(0);
     assert!(
         clock > last && body.contains("KEY_FRAME") && body.contains("\"kept\"") && !body.contains("lost"),

@@ -60,7 +60,7 @@ async fn c2_c3_a_subscriber_gets_a_snapshot_then_deltas_and_resumes() {
     let streams = open(strictly(), None, &hand);
     let stream = streams.get("orders").unwrap();
     assert_eq!(stream.submit(b"a").await, Ok(Outcome::Submitted { clock: 2 }));
-    let mut first = stream.subscribe(None).await;
+    let mut first = stream.subscribe(None).await.unwrap();
     assert_eq!(told(&mut first, 1).await, ["2 KEY_FRAME a"]);
     hand.set(2_000);
     let conflict = Outcome::Conflict { next: Micros::from_millis(5_000) };
@@ -69,9 +69,9 @@ async fn c2_c3_a_subscriber_gets_a_snapshot_then_deltas_and_resumes() {
     assert_eq!(told(&mut first, 2).await, ["3 INVALIDATED_EVENT a", "4 SUBMITTED_EVENT b"]);
     hand.set(5_000);
     assert_eq!(told(&mut first, 1).await, ["5 PUBLISHED_EVENT b"]);
-    let mut resumed = stream.subscribe(Some(3)).await;
+    let mut resumed = stream.subscribe(Some(3)).await.unwrap();
     assert_eq!(told(&mut resumed, 2).await, ["4 SUBMITTED_EVENT b", "5 PUBLISHED_EVENT b"]);
-    let mut from_the_future = stream.subscribe(Some(99)).await;
+    let mut from_the_future = stream.subscribe(Some(99)).await.unwrap();
     assert_eq!(told(&mut from_the_future, 1).await, ["5 KEY_FRAME"]);
     streams.stop();
     assert_eq!(resumed.next().await, Err(Cut::Closed(5)));
@@ -93,7 +93,7 @@ async fn e1_c1_a_restart_goes_on_exactly_and_overdue_events_end() {
         hand.set(4_500);
         let streams = open(spec, Some(folder.path()), &hand);
         let stream = streams.get("orders").unwrap();
-        let mut resumed = stream.subscribe(Some(2)).await;
+        let mut resumed = stream.subscribe(Some(2)).await.unwrap();
         let expected = [
             "3 SUBMITTED_EVENT b",
             "4 INVALIDATED_EVENT b",
@@ -146,7 +146,7 @@ async fn c4_one_who_does_not_read_is_cut_and_others_go_on() {
     spec.rules.max_events = 200_000;
     let streams = open(spec, None, &hand);
     let stream = streams.get("orders").unwrap();
-    let (mut slow, mut fast) = (stream.subscribe(None).await, stream.subscribe(None).await);
+    let (mut slow, mut fast) = (stream.subscribe(None).await.unwrap(), stream.subscribe(None).await.unwrap());
     let (mut seen, mut last) = (0_u64, 0);
     for i in 0..70_000 {
         let _ = stream.submit(format!("e{i}").as_bytes()).await.unwrap();

@@ -108,6 +108,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     notify::tell("READY=1");
     let proxys = config.proxy.as_ref().map(|proxy| proxy.limiter_name().to_owned());
     tasks.spawn(shares::run(gate.clone(), proxys, stopped.clone()));
+    tasks.spawn(streams::watch(Arc::clone(&streams), stopped.clone()));
     tasks.spawn(tending::run(gate.clone(), config.store.clone(), stopped));
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -80,21 +80,29 @@ fn readyz(door: &Door) -> Result<Reply, Problem> {
     if door.draining.load(Relaxed) {
         return Err(Problem::new(503, "draining", "the door is closing; ask another replica"));
     }
+    let failing = door.settings.streams.all().iter().filter(|stream| stream.failure().is_some());
+    let failing: Vec<&str> = failing.map(|stream| stream.spec().name.as_str()).collect();
     Ok(json_reply(match door.gate.store_health() {
-        None => "{\"status\":\"ok\"}".to_owned(),
-        Some(health) => store_status(&health),
+        None if failing.is_empty() => "{\"status\":\"ok\"}".to_owned(),
+        None => format!("{{\"status\":\"degraded\",\"failing_streams\":{failing:?}}}"),
+        Some(health) => store_status(&health, &failing),
     }))
 }
 
 /// Ready in any case: decisions are made without the store, too. It says whether they are.
-fn store_status(health: &StoreHealth) -> String {
-    let status = if health.error.is_some() { "degraded" } else { "ok" };
+fn store_status(health: &StoreHealth, failing: &[&str]) -> String {
+    let status = if health.error.is_some() || !failing.is_empty() { "degraded" } else { "ok" };
     let mut body = format!("{{\"status\":\"{status}\",\"store\":{{\"answers\":{}", health.error.is_none());
     if let Some(error) = &health.error {
         // The kind and no more: addresses are for the log.
         body.push_str(&format!(",\"error\":\"{}\"", error.label()));
     }
-    body.push_str(&format!(",\"degraded_decisions\":{}}}}}", health.degraded));
+    body.push_str(&format!(",\"degraded_decisions\":{}}}", health.degraded));
+    if !failing.is_empty() {
+        // Names of streams are letters, digits and dashes.
+        body.push_str(&format!(",\"failing_streams\":{failing:?}"));
+    }
+    body.push('}');
     body
 }
 

@@ -14,7 +14,7 @@ use http::HeaderMap;
 use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
 use tidegate::Micros;
-use tidegate_events::{Mode, Outcome, Stream, SubmitError};
+use tidegate_events::{Mode, Outcome, Stream, SubmitError, Unavailable};
 
 /// The stream of a path's piece.
 pub(crate) fn named<'d>(door: &'d Door, piece: &str) -> Result<&'d Arc<Stream>, Problem> {
@@ -76,7 +76,8 @@ pub(crate) async fn submit(door: &Door, stream: &Stream, event: &[u8]) -> Result
 
 /// The snapshot, as subscribers get it.
 pub(crate) async fn get(door: &Door, piece: &str) -> Result<Reply, Problem> {
-    Ok(shared_json_reply(named(door, piece)?.snapshot().await.body))
+    let snapshot = named(door, piece)?.snapshot().await.map_err(unavailable)?;
+    Ok(shared_json_reply(snapshot.body))
 }
 
 /// Server-sent events, from `Last-Event-ID` or `?from_clock=N` on.
@@ -94,8 +95,14 @@ pub(crate) async fn feed(
         (None, Some(value)) => Some(clock_value("from_clock", &value)?),
         (None, None) => None,
     };
-    let subscription = Paced::subscribe(stream, from).await;
+    let subscription = Paced::subscribe(stream, from).await.map_err(unavailable)?;
     Ok(feed_reply(Feed::new(client, subscription)))
+}
+
+/// 503: the cause is for the log, not for clients.
+fn unavailable(unavailable: Unavailable) -> Problem {
+    let detail = format!("{}; nothing can be shown until it does; try again", unavailable.what);
+    Problem::new(503, "unavailable", detail).retry_after(Micros::from_secs(1))
 }
 
 pub(crate) fn time_sync(door: &Door) -> Reply {

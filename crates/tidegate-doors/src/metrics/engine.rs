@@ -99,7 +99,10 @@ pub fn fill_streams(streams: &[std::sync::Arc<Stream>], page: &mut Page) {
             family.sample(&[("stream", &stream.spec().name), ("outcome", outcome)], count);
         }
     }
-    let plain: [(&str, Kind, &str, Read); 3] = [
+    let plain: [(&str, Kind, &str, Read); 4] = [
+        ("tidegate_stream_failing", Kind::Gauge, "1 while its journal or store cannot be used.", |s| {
+            u64::from(s.failure().is_some())
+        }),
         ("tidegate_stream_events", Kind::Gauge, "Texts that are remembered.", |s| s.len() as u64),
         ("tidegate_stream_subscribers", Kind::Gauge, "Subscribers over STOMP and server-sent events.", |s| {
             s.counts().subscribers

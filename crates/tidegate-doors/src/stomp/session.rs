@@ -156,6 +156,10 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
                         return End::Refused { message: "too slow", detail, receipt: None };
                     }
                     Ok(Ended::Gone) => return End::Gone,
+                    Ok(Ended::Unavailable(unavailable)) => {
+                        let detail = format!("{}; subscribe again later", unavailable.what);
+                        return End::Refused { message: "unavailable", detail, receipt: None };
+                    }
                     // An error: unsubscribed.
                     Ok(Ended::Over) | Err(_) => {}
                 },

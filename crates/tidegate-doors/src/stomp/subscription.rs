@@ -6,7 +6,7 @@ use crate::pace::Paced;
 use bytes::Bytes;
 use std::net::IpAddr;
 use std::sync::Arc;
-use tidegate_events::{Cut, Message, Stream};
+use tidegate_events::{Cut, Message, Stream, Unavailable};
 use tidegate_wire::stomp;
 use tidegate_wire::websocket::{self, Opcode};
 use tokio::io::AsyncWrite;
@@ -30,6 +30,8 @@ pub(super) enum Ended {
     TooMuchUnread,
     /// Its frames cannot be written: the client is gone.
     Gone,
+    /// The stream cannot be read now.
+    Unavailable(Unavailable),
     /// There is nothing more to tell.
     Over,
 }
@@ -42,7 +44,10 @@ pub(super) async fn follow<W: AsyncWrite + Unpin>(
     out: Arc<Writer<W>>,
     (backlog, address): (Arc<Backlog>, IpAddr),
 ) -> Ended {
-    let mut subscription = Paced::subscribe(&stream, from).await;
+    let mut subscription = match Paced::subscribe(&stream, from).await {
+        Ok(subscription) => subscription,
+        Err(unavailable) => return Ended::Unavailable(unavailable),
+    };
     loop {
         let messages = match subscription.next().await {
             Ok(messages) => messages,
