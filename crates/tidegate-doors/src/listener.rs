@@ -43,8 +43,8 @@ use tokio::time::{MissedTickBehavior, interval};
 pub struct Bounds {
     /// Connections open at once; past it a connection is answered 503 and closed.
     pub max_connections: usize,
-    /// Connections open at once from one address (IPv6: from one /64); `None`: nine tenths of all, so that one address
-    /// never takes every place, and a reverse proxy in front still has most of them.
+    /// Connections open at once from one address (IPv6: from one /64); `None`: all but 64, or but a tenth if that is
+    /// fewer, so that one address never takes every place, and a reverse proxy in front has nearly all of them.
     pub max_per_address: Option<usize>,
     /// How long a head may take from its first byte to its last.
     pub head_timeout: Duration,
@@ -58,9 +58,13 @@ pub struct Bounds {
     pub send_buffer_bytes: Option<usize>,
 }
 
+/// Connections that one address leaves to others unless told otherwise.
+const LEFT_TO_OTHERS: usize = 64;
+
 impl Bounds {
     fn per_address(&self) -> usize {
-        self.max_per_address.unwrap_or(self.max_connections - self.max_connections / 10)
+        let left_to_others = LEFT_TO_OTHERS.min(self.max_connections / 10);
+        self.max_per_address.unwrap_or(self.max_connections - left_to_others)
     }
 }
 

@@ -97,7 +97,7 @@ impl Policy {
 pub struct Settings {
     /// Client connections open at once; past it, 503. Default 10,000.
     pub max_connections: usize,
-    /// The same from one address, or one IPv6 /64. Default: nine tenths of all.
+    /// The same from one address, or one IPv6 /64. Default: all but 64, or but a tenth if that is fewer.
     pub max_connections_per_address: Option<usize>,
     /// How long a head may take from its first byte to its last. Default 10 s.
     pub head_timeout: Duration,

@@ -21,7 +21,8 @@ pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7400";
 pub struct HttpSettings {
     /// Connections open at once; past it a connection is answered 503 and closed. Default 10,000.
     pub max_connections: usize,
-    /// Connections open at once from one address, or one IPv6 /64; past it the same. Default: nine tenths of all.
+    /// Connections open at once from one address, or one IPv6 /64; past it the same. Default: all but 64, or but a tenth
+    /// if that is fewer.
     pub max_connections_per_address: Option<usize>,
     /// How long a head may take from its first byte to its last. Default 10 s.
     pub header_timeout: Duration,

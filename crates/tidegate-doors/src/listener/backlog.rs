@@ -112,7 +112,7 @@ impl Unread {
         let is_new = !self.holders.contains_key(&place);
         let is_new_there = !self.network_holders.contains_key(&(network, place));
         let fits = |is_new: bool, bytes: usize, max: usize| !is_new || bytes == 0 || bytes + text.len() <= max;
-        // One network leaves a tenth to others, as with connections.
+        // One network leaves a tenth to others.
         if !fits(is_new, self.bytes, max_bytes) || !fits(is_new_there, of_network, max_bytes - max_bytes / 10) {
             return false;
         }

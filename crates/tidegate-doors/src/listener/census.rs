@@ -155,7 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn m6_unless_told_otherwise_one_address_leaves_a_tenth_to_others() {
-        assert_eq!([1, 9, 10, 10_000].map(|all| bounds(all, None).per_address()), [1, 9, 9, 9_000]);
+    fn m6_unless_told_otherwise_one_address_leaves_places_to_others() {
+        let per_address = [1, 9, 10, 640, 10_000].map(|all| bounds(all, None).per_address());
+        assert_eq!(per_address, [1, 9, 9, 576, 9_936]);
     }
 }
