@@ -16,9 +16,11 @@ mod random;
 pub mod servers;
 mod settings;
 pub mod stomp;
+mod stopwatch;
 mod wait;
 
 pub use folder::Folder;
 pub use random::Random;
 pub use settings::{number, setting};
+pub use stopwatch::{Stopwatch, slowness};
 pub use wait::{WAIT_TIME_MAX, eventually};

@@ -195,6 +195,34 @@ pub(crate) async fn next_window(period: Duration) -> u64 {
     window
 }
 
+/// The machine was too slow to set a scene within its window.
+pub(crate) struct TooSlow;
+
+/// Plays a scene that must be set within one window: again with one twice as long if the machine was too slow for it.
+/// What the scene shows is asserted each time, so that only slowness is tried again.
+#[track_caller]
+pub(crate) fn in_a_window(scene: impl Fn(Duration) -> Result<(), TooSlow>) {
+    let is_played = [2, 4, 8, 16, 32].into_iter().any(|seconds| scene(Duration::from_secs(seconds)).is_ok());
+    assert!(is_played, "the scene could not be set within a window of 32 s");
+}
+
+/// Polls until it is so; too slow when the window has ended before.
+pub(crate) async fn within<F>(window: u64, period: Duration, mut is_so: impl FnMut() -> F) -> Result<(), TooSlow>
+where
+    F: Future<Output = bool>,
+{
+    while !is_so().await {
+        still_in(window, period)?;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    still_in(window, period)
+}
+
+fn still_in(window: u64, period: Duration) -> Result<(), TooSlow> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    if window_of(now, period) == window { Ok(()) } else { Err(TooSlow) }
+}
+
 /// In which window a time falls.
 pub(crate) fn window_of(at: Duration, period: Duration) -> u64 {
     u64::try_from(at.as_micros() / period.as_micros()).unwrap()

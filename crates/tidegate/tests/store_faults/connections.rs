@@ -1,10 +1,11 @@
 //! Connections and servers that come and go, and replies that do not come (A6, A7, F2).
 
-use crate::world::{Case, Counts, DEADLINE, MS, World, check, open};
+use crate::world::{Case, Counts, MS, World, check, deadline, open};
 use std::time::Instant;
 use tidegate::{OnFailure, Request};
 use tidegate_testkit::faults::Fault;
 use tidegate_testkit::servers::Server;
+use tidegate_testkit::{Stopwatch, WAIT_TIME_MAX};
 use tokio::runtime::Builder;
 
 #[test]
@@ -45,7 +46,7 @@ fn a7_half_a_reply_and_then_silence() {
 #[test]
 fn a7_replies_come_after_twice_the_deadline() {
     check(Case {
-        begin: |world| world.proxy.set(Fault::Delay(100 * MS)),
+        begin: |world| world.proxy.set(Fault::Delay(2 * deadline())),
         kind: "no_reply",
         says: "it is silent",
         end: |world| world.proxy.set(Fault::None),
@@ -56,7 +57,8 @@ fn a7_replies_come_after_twice_the_deadline() {
 #[test]
 fn a7_replies_trickle() {
     check(Case {
-        begin: |world| world.proxy.set(Fault::Trickle(200)),
+        // A reply has some twenty bytes.
+        begin: |world| world.proxy.set(Fault::Trickle(u32::try_from(10_000 / deadline().as_millis()).unwrap().max(1))),
         kind: "no_reply",
         says: "it is silent",
         end: |world| world.proxy.set(Fault::None),
@@ -105,7 +107,8 @@ fn a7_clients_are_killed_under_load() {
     let mut world = World::new(&Case::default(), 5_000 * MS);
     let since = Instant::now();
     let mut kills = 0;
-    while since.elapsed() < 3_000 * MS {
+    while since.elapsed() < 3_000 * MS || world.admitted <= 50 || world.health().degraded == 0 {
+        assert!(since.elapsed() < 4 * WAIT_TIME_MAX, "{} admitted, {:?}", world.admitted, world.health());
         for _ in 0..10 {
             world.hit();
         }
@@ -117,7 +120,6 @@ fn a7_clients_are_killed_under_load() {
     let used = world.used();
     println!("{kills} kills: {} admitted, {used} counted, {} asked", world.admitted, world.asked);
     assert!(world.admitted <= used && used <= world.asked);
-    assert!(world.admitted > 50 && world.health().degraded > 0);
 }
 
 /// A server that is not there when the gate is made, and comes later.
@@ -127,15 +129,15 @@ fn f2_it_comes_after_the_gate() {
     server.kill();
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     for (on_failure, allowed) in [(OnFailure::Deny, false), (OnFailure::Allow, true), (OnFailure::Local, true)] {
-        let gate = runtime.block_on(open("", server.port, "", on_failure, DEADLINE));
+        let gate = runtime.block_on(open("", server.port, "", on_failure, deadline()));
         let error = gate.store().down().unwrap().to_string();
         assert!(error.contains("refused") && error.contains("start it, or correct its address in [store]"), "{error}");
         let answer = runtime.block_on(gate.ask(&Request::hit("api", b"k"))).unwrap();
         assert_eq!((answer.allowed, answer.degraded), (allowed, Some(on_failure)));
     }
-    let gate = runtime.block_on(open("", server.port, "", OnFailure::Deny, DEADLINE));
+    let gate = runtime.block_on(open("", server.port, "", OnFailure::Deny, deadline()));
     server.start_again(&[]);
-    let since = Instant::now();
+    let since = Stopwatch::start();
     while runtime.block_on(gate.ask(&Request::hit("api", b"k"))).unwrap().degraded.is_some() {
         assert!(since.elapsed() < 1_000 * MS, "F2: {:?}", gate.store().down());
         std::thread::sleep(2 * MS);

@@ -1,6 +1,6 @@
 //! Replies that are errors: what each means (F3).
 
-use crate::world::{Case, DEADLINE, MS, World, check, open};
+use crate::world::{Case, MS, World, check, deadline, open};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -283,7 +283,7 @@ fn it_is_no_redis() {
         }
     });
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let gate = runtime.block_on(open("", port, "", OnFailure::Deny, DEADLINE));
+    let gate = runtime.block_on(open("", port, "", OnFailure::Deny, deadline()));
     let health = gate.store_health().unwrap();
     let error = health.error.unwrap();
     assert_eq!(error.label(), "garbled");
