@@ -200,7 +200,9 @@ impl Table {
             let mut shard = self.locked(cell);
             let behind = shard.latest.saturating_sub(now);
             let now = if behind <= BATCH_AGE_MAX { now.max(shard.latest) } else { now };
-            each(self.decide_locked(cell, &mut shard, rules, hash, key, cost, Intent::Hit, now));
+            let ruling = self.decide_locked(cell, &mut shard, rules, hash, key, cost, Intent::Hit, now);
+            drop(shard);
+            each(ruling);
         }
     }
 

@@ -83,8 +83,8 @@ fn every_way_in_heeds_the_disabled_flag_and_the_bound_of_keys() {
         assert_eq!(gate.hit_on(&limiter, b"k", 1).unwrap(), None);
         assert_eq!(gate.hit_many("api", &[b"k"], 1).unwrap()[0].reason, Reason::Disabled);
         let (hit, mut told) = (Hit::new(&limiter, b"k").unwrap(), Vec::new());
-        gate.hit_each(&[hit], 1, &gate.batch(gate.now()), &mut told);
-        assert_eq!(told, [HitAnswer::Disabled]);
+        gate.hit_each(&[hit], 1, &gate.batch(gate.now()), |place, answer| told.push((place, answer)));
+        assert_eq!(told, [(0, HitAnswer::Disabled)]);
     }
     gate.at_once(gate.set_enabled("api", true)).unwrap();
     assert_eq!(gate.peek("api", "k").unwrap().remaining, Some(1), "nothing was charged");

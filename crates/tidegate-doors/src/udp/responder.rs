@@ -65,7 +65,6 @@ impl Slot {
 pub struct Scratch {
     /// The routes as of the last batch, with this thread's caches for them.
     at: Option<(Arc<Live>, Caches)>,
-    answers: Vec<HitAnswer>,
 }
 
 impl fmt::Debug for Scratch {
@@ -134,7 +133,6 @@ impl Responder {
             responder: self,
             live,
             caches,
-            answers: &mut scratch.answers,
             batch: self.gate.batch(now),
             slots,
             waiting: Vec::with_capacity(datagrams.len()),
@@ -167,23 +165,21 @@ impl Responder {
         live: &Live,
         waiting: &mut Vec<Waiting<'_>>,
         batch: &Batch,
-        answers: &mut Vec<HitAnswer>,
         slots: &mut [Slot],
         seen: &mut impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
     ) {
         let mut hits: Vec<Hit<'_>> = Vec::with_capacity(waiting.len());
         hits.extend(waiting.iter().map(|use_| Hit::from_door(&live.limiters[use_.limiter], &use_.key)));
-        answers.clear();
-        self.gate.hit_each(&hits, 1, batch, answers);
-        for (use_, answer) in waiting.iter().zip(answers.iter()) {
+        self.gate.hit_each(&hits, 1, batch, |place, answer| {
+            let use_ = &waiting[place];
             let limiter = &live.limiters[use_.limiter];
-            let (reply, ruling) = match answer {
+            let (reply, ruling) = match &answer {
                 HitAnswer::Ruled { ruling, period } => (decided(ruling, *period), Some(ruling)),
                 HitAnswer::Disabled => (disabled(limiter), None),
             };
             slots[use_.index].write(&use_.request, &reply);
             seen(&use_.key, Some(limiter), ruling);
-        }
+        });
         waiting.clear();
     }
 
@@ -212,7 +208,6 @@ struct Round<'c, 'd, S> {
     responder: &'c Responder,
     live: &'c Live,
     caches: &'c mut Caches,
-    answers: &'c mut Vec<HitAnswer>,
     batch: Batch,
     slots: &'c mut [Slot],
     waiting: Vec<Waiting<'d>>,
@@ -308,8 +303,8 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
     }
 
     fn decide(&mut self) {
-        let Round { responder, live, waiting, batch, answers, slots, seen, .. } = self;
-        responder.decide(live, waiting, batch, answers, slots, seen);
+        let Round { responder, live, waiting, batch, slots, seen, .. } = self;
+        responder.decide(live, waiting, batch, slots, seen);
     }
 }
 

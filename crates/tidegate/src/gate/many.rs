@@ -64,6 +64,7 @@ impl Batch {
 
 impl HitAnswer {
     /// A ruling by the rules of `spec`.
+    #[inline]
     pub(super) fn ruled(spec: &InForce<'_>, ruling: Ruling) -> HitAnswer {
         let limit = spec.rules.limits().get(usize::from(ruling.limit_index));
         HitAnswer::Ruled { ruling, period: limit.map_or(Micros::ZERO, |limit| limit.period()) }
@@ -77,15 +78,27 @@ impl Gate {
         Batch { now, by: self.deadline() }
     }
 
-    /// Hits many keys, each on its own, and appends the answers in their order. On the embedded store, keys of one limiter
-    /// are looked up side by side, several times as fast as one by one. For a store on other machines all are sent
-    /// before any is waited for; that blocks the thread, until the batch's deadline at most: not for async code.
-    pub fn hit_each(&self, hits: &[Hit<'_>], cost: u32, batch: &Batch, answers: &mut Vec<HitAnswer>) {
+    /// Hits many keys, each on its own; `each` is told a hit's place in `hits` and its answer. Hits on one key are decided in
+    /// their order. On the embedded store, keys of one limiter are looked up side by side, several times as fast as one by
+    /// one. For a store on other machines all are sent before any is waited for; that blocks the thread, until the batch's
+    /// deadline at most: not for async code.
+    #[inline]
+    pub fn hit_each(&self, hits: &[Hit<'_>], cost: u32, batch: &Batch, mut each: impl FnMut(usize, HitAnswer)) {
+        if let Some(runtime) = &self.0.runtime {
+            let answers = runtime.block_on(self.ask_each(hits, cost, batch));
+            return answers.into_iter().enumerate().for_each(|(place, answer)| each(place, answer));
+        }
         let Some(first) = hits.first() else { return };
-        match &self.0.runtime {
-            Some(runtime) => answers.extend(runtime.block_on(self.ask_each(hits, cost, batch))),
-            None if hits.iter().all(|hit| hit.is_on(first)) => hit_same(hits, cost, batch, |told| answers.push(told)),
-            None => self.hit_by_limiter(hits, cost, batch, answers),
+        if hits.iter().all(|hit| std::ptr::eq(hit.limiter, first.limiter)) {
+            return hit_same(first.limiter, hits.iter().map(|hit| hit.key), cost, batch, each);
+        }
+        // One pass for each limiter.
+        let mut left: Vec<usize> = (0..hits.len()).collect();
+        while let Some(limiter) = left.first().map(|place| hits[*place].limiter) {
+            let same: Vec<usize> =
+                left.extract_if(.., |place| Arc::ptr_eq(&hits[*place].limiter.table, &limiter.table)).collect();
+            let keys = same.iter().map(|place| hits[*place].key);
+            hit_same(limiter, keys, cost, batch, |index, answer| each(same[index], answer));
         }
     }
 
@@ -97,32 +110,14 @@ impl Gate {
         self.is_local()?;
         let limiter = self.limiter(limiter)?;
         let hits = keys.iter().map(|key| Hit::new(&limiter, key)).collect::<Result<Vec<_>, _>>()?;
-        let (batch, mut told) = (self.batch(self.now()), Vec::with_capacity(hits.len()));
-        self.hit_each(&hits, cost, &batch, &mut told);
-        let answer = |told: &HitAnswer| match told {
-            HitAnswer::Ruled { ruling, .. } => limiter.answer(ruling, batch.now),
-            HitAnswer::Disabled => limiter.disabled_answer(batch.now),
-        };
-        Ok(told.iter().map(answer).collect())
-    }
-
-    /// Hits of several limiters on the embedded store: one pass for each limiter. Hits on one key are on one limiter, so
-    /// that they stay in order.
-    #[expect(clippy::unused_self, reason = "one of the three branches of hit_each")]
-    fn hit_by_limiter(&self, hits: &[Hit<'_>], cost: u32, batch: &Batch, answers: &mut Vec<HitAnswer>) {
-        let begin = answers.len();
-        answers.resize(begin + hits.len(), HitAnswer::Disabled);
-        let mut left: Vec<usize> = (0..hits.len()).collect();
-        while let Some(first) = left.first().map(|index| hits[*index]) {
-            let same: Vec<usize> = left.extract_if(.., |index| hits[*index].is_on(&first)).collect();
-            let of_one: Vec<Hit<'_>> = same.iter().map(|index| hits[*index]).collect();
-            let mut places = same.iter();
-            hit_same(&of_one, cost, batch, |told| {
-                if let Some(place) = places.next() {
-                    answers[begin + place] = told;
-                }
+        let (batch, mut answers) = (self.batch(self.now()), Vec::with_capacity(hits.len()));
+        self.hit_each(&hits, cost, &batch, |_, answer| {
+            answers.push(match answer {
+                HitAnswer::Ruled { ruling, .. } => limiter.answer(&ruling, batch.now),
+                HitAnswer::Disabled => limiter.disabled_answer(batch.now),
             });
-        }
+        });
+        Ok(answers)
     }
 
     /// Hits on a store on other machines, all sent before any is waited for.
@@ -155,19 +150,22 @@ impl Gate {
     }
 }
 
-impl Hit<'_> {
-    fn is_on(&self, other: &Hit<'_>) -> bool {
-        Arc::ptr_eq(&self.limiter.table, &other.limiter.table)
-    }
-}
-
 /// Hits of one limiter on the embedded store, in their order.
-fn hit_same(hits: &[Hit<'_>], cost: u32, batch: &Batch, mut each: impl FnMut(HitAnswer)) {
-    let Some(limiter) = hits.first().map(|hit| hit.limiter) else { return };
+#[inline]
+fn hit_same<'k>(
+    limiter: &Limiter,
+    keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
+    cost: u32,
+    batch: &Batch,
+    mut each: impl FnMut(usize, HitAnswer),
+) {
     if !limiter.is_enforced() {
-        return hits.iter().for_each(|_| each(HitAnswer::Disabled));
+        return (0..keys.len()).for_each(|place| each(place, HitAnswer::Disabled));
     }
     let spec = limiter.in_force();
-    let keys = hits.iter().map(|hit| hit.key);
-    limiter.table.hit_many(&spec.rules, keys, cost, batch.now, |ruling| each(HitAnswer::ruled(&spec, ruling)));
+    let mut place = 0;
+    limiter.table.hit_many(&spec.rules, keys, cost, batch.now, |ruling| {
+        each(place, HitAnswer::ruled(&spec, ruling));
+        place += 1;
+    });
 }
