@@ -21,23 +21,23 @@
 //! **Known weakness.** Windows are fixed: 2 × count can start around a boundary, in less than a period.
 //!
 //! **Parts of a limit.** A process may hold only a part of each limit ([`Turnstile::set_parts`]), or none of its own: then
-//! starts are bought of a store, key by key, and whoever wants to start waits for its answer ([`Turnstile::deal_with_store`]).
+//! starts are bought of a store, key by key, and whoever wants to start waits for its answer ([`Turnstile::count_at_store`]).
 //!
 //! What is not here: sockets, wakers, locks. `W` is whatever the caller wants back when somebody's turn
 //! has come. Every call ends with nobody left in line who could start: that is the invariant.
 
-mod desk;
 mod line;
 mod places;
+mod quota;
 mod waiters;
 
 use crate::replicas::Schedule;
 use crate::{Limit, Micros};
-use desk::{Desk, Needs};
 use places::{Place, Places, Standing};
+use quota::{Needs, QuotaAccounts};
 use waiters::Waiters;
 
-pub use desk::{Ask, Dealings, Name, Outlook, Question, Told};
+pub use quota::{Grant, Name, Outlook, PendingRequest, QuotaRequest, StoreTerms};
 
 /// Whom a turnstile counts: 128 bits of a seeded hash, made by the caller. Names are not kept, so
 /// that a key costs the same however long its name is.
@@ -138,7 +138,7 @@ pub struct Turnstile<W> {
     /// What this process may start, if it holds only a part of the limit.
     parts: Option<Schedule>,
     /// Where starts are bought, if this process has none of its own.
-    desk: Option<Desk>,
+    quota: Option<QuotaAccounts>,
 }
 
 impl<W> Turnstile<W> {
@@ -147,7 +147,7 @@ impl<W> Turnstile<W> {
     pub fn new(bounds: Bounds) -> Turnstile<W> {
         let (places, waiters) = (Places::default(), Waiters::default());
         let (now, window) = (Micros::ZERO, Micros::ZERO);
-        Turnstile { bounds, now, window, places, waiters, under_way: 0, called: Vec::new(), parts: None, desk: None }
+        Turnstile { bounds, now, window, places, waiters, under_way: 0, called: Vec::new(), parts: None, quota: None }
     }
 
     /// Starts at once, or says why not.
@@ -186,8 +186,8 @@ impl<W> Turnstile<W> {
         if self.is_full_line(weight) || !self.places.is_own(at, key) {
             return Err(LineFull);
         }
-        if let Some(desk) = &mut self.desk {
-            desk.open(at, key, name);
+        if let Some(quota) = &mut self.quota {
+            quota.open(at, key, name);
         }
         Ok(self.join(at, weight, call, now))
     }
@@ -252,7 +252,7 @@ impl<W> Turnstile<W> {
     /// has passed may be told.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.waiters.in_line() == 0 && self.desk.is_none()
+        self.waiters.in_line() == 0 && self.quota.is_none()
     }
 
     /// What was permitted was not started: its start counts for nothing.
@@ -328,7 +328,7 @@ impl<W> Turnstile<W> {
     pub fn set_bounds(&mut self, bounds: Bounds, now: Micros) {
         self.turn(now);
         let window = bounds.window(self.now);
-        if self.desk.is_none() {
+        if self.quota.is_none() {
             self.places.rename_window(self.window, window);
         }
         (self.bounds, self.window) = (bounds, window);
@@ -355,43 +355,43 @@ impl<W> Turnstile<W> {
     }
 
     /// From now on starts are bought of a store.
-    pub fn deal_with_store(&mut self, dealings: Dealings) {
-        match &mut self.desk {
-            Some(desk) => desk.dealings = dealings,
-            None => self.desk = Some(Desk::new(dealings)),
+    pub fn count_at_store(&mut self, terms: StoreTerms) {
+        match &mut self.quota {
+            Some(quota) => quota.terms = terms,
+            None => self.quota = Some(QuotaAccounts::new(terms)),
         }
     }
 
     /// When there is something to ask the store, if nothing happens before; zero means at once.
     #[must_use]
-    pub fn next_ask(&self) -> Option<Micros> {
-        self.desk.as_ref().and_then(Desk::next_due)
+    pub fn next_request_at(&self) -> Option<Micros> {
+        self.quota.as_ref().and_then(QuotaAccounts::next_due)
     }
 
     /// The next question to the store, if it is time for one. It must come back through [`Turnstile::answered`].
-    pub fn ask(&mut self, now: Micros) -> Option<Ask> {
+    pub fn next_request(&mut self, now: Micros) -> Option<PendingRequest> {
         self.note(now);
         loop {
-            let at = self.desk.as_mut()?.next(self.now)?;
+            let at = self.quota.as_mut()?.next(self.now)?;
             let needs = self.needs(at);
-            let ask = self.desk.as_mut()?.send(at, needs, &self.bounds, self.window, self.now);
-            if ask.is_some() {
-                return ask;
+            let pending = self.quota.as_mut()?.send(at, needs, &self.bounds, self.window, self.now);
+            if pending.is_some() {
+                return pending;
             }
             self.line_up(at);
         }
     }
 
     /// What the store said.
-    pub fn answered(&mut self, ask: Ask, told: Told, now: Micros) {
+    pub fn answered(&mut self, pending: PendingRequest, grant: Grant, now: Micros) {
         self.note(now);
-        let Some(desk) = &mut self.desk else { return };
-        desk.receive(&ask, told, self.window, self.now);
-        self.line_up(ask.place);
-        self.serve(ask.at);
-        let tell = self.desk.as_ref().is_some_and(|desk| desk.dealings.call_all);
-        if tell || self.closed_to_all(ask.place) == Some(Closed::StoreFailed) {
-            self.waiters.call_all(&self.places[ask.place].line, &mut self.called);
+        let Some(quota) = &mut self.quota else { return };
+        quota.receive(&pending, grant, self.window, self.now);
+        self.line_up(pending.place);
+        self.serve(pending.at);
+        let tell = self.quota.as_ref().is_some_and(|quota| quota.terms.call_all);
+        if tell || self.closed_to_all(pending.place) == Some(Closed::StoreFailed) {
+            self.waiters.call_all(&self.places[pending.place].line, &mut self.called);
         }
     }
 
@@ -448,14 +448,15 @@ impl<W> Turnstile<W> {
         let place = &self.places[at];
         if self.left(at) == 0 {
             let limited = || Closed::Limited((self.bounds.limit.count() > 0).then(|| self.window_end()));
-            return Some(match &self.desk {
-                Some(desk) if self.bounds.limit.count() > 0 => match desk.outlook(at, place.key, self.window, self.now)
-                {
-                    Outlook::Open => Closed::Unknown,
-                    Outlook::Exhausted => limited(),
-                    Outlook::Full => Closed::Busy,
-                    Outlook::Failed => Closed::StoreFailed,
-                },
+            return Some(match &self.quota {
+                Some(quota) if self.bounds.limit.count() > 0 => {
+                    match quota.outlook(at, place.key, self.window, self.now) {
+                        Outlook::Open => Closed::Unknown,
+                        Outlook::Exhausted => limited(),
+                        Outlook::Full => Closed::Busy,
+                        Outlook::Failed => Closed::StoreFailed,
+                    }
+                }
                 _ => limited(),
             });
         }
@@ -465,9 +466,9 @@ impl<W> Turnstile<W> {
     fn left(&self, at: u32) -> u32 {
         let place = &self.places[at];
         let started = if place.window == self.window { place.started } else { 0 };
-        let may = match &self.desk {
+        let may = match &self.quota {
             None => self.part().unwrap_or(0),
-            Some(desk) => desk.bought(at, self.window),
+            Some(quota) => quota.bought(at, self.window),
         };
         may.saturating_sub(started)
     }
@@ -502,14 +503,14 @@ impl<W> Turnstile<W> {
     fn line_up(&mut self, at: u32) {
         let place = &self.places[at];
         // To buy what cannot be started yet would keep it from the others: that waits for its turn, too.
-        let too_soon = self.desk.is_some() && self.under_way >= self.bounds.total;
+        let too_soon = self.quota.is_some() && self.under_way >= self.bounds.total;
         let standing = match () {
             () if place.line.is_empty() || self.is_full(place) => Standing::Aside,
             () if self.left(at) == 0 && !too_soon => Standing::Parked,
             () => Standing::Ready,
         };
         self.places.stand(at, standing);
-        if self.desk.is_some() {
+        if self.quota.is_some() {
             self.arrange(at);
         }
     }
@@ -517,9 +518,9 @@ impl<W> Turnstile<W> {
     /// Has the desk note what a place needs.
     fn arrange(&mut self, at: u32) {
         let needs = self.needs(at);
-        if let Some(desk) = &mut self.desk {
-            desk.arrange(at, needs, self.window, self.now);
-            self.places[at].at_desk = !desk.is_settled(at);
+        if let Some(quota) = &mut self.quota {
+            quota.arrange(at, needs, self.window, self.now);
+            self.places[at].has_open_account = !quota.is_settled(at);
         }
     }
 

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use tidegate_core::replicas::{ReplicaId, Tally};
 use tidegate_core::turnstile::{
-    Ask, Bounds, Closed, Dealings, KeyHash, Name, Outlook, Permit, Question, Ticket, Told, Turnstile,
+    Bounds, Closed, Grant, KeyHash, Name, Outlook, PendingRequest, Permit, QuotaRequest, StoreTerms, Ticket, Turnstile,
 };
 use tidegate_core::{Limit, Micros};
 use tidegate_testkit::{Random, number};
@@ -33,7 +33,7 @@ fn p4_replicas_that_buy_never_start_more_than_the_limit() {
         world.come_to_rest();
         (starts, asks) = (starts + world.granted, asks + world.asked);
     }
-    println!("{starts} starts by {asks} questions, {seeds} seeds from {seed}");
+    println!("{starts} starts by {asks} requests, {seeds} seeds from {seed}");
 }
 
 /// Says how a seed that fails is run again.
@@ -60,7 +60,7 @@ struct World {
     next_replica: u64,
     store: BTreeMap<Name, Tally>,
     /// Questions that the store has not heard yet though nobody waits for the answer.
-    lost: Vec<(ReplicaId, u64, Question)>,
+    lost: Vec<(ReplicaId, u64, QuotaRequest)>,
     starts: BTreeMap<(u64, u64), u32>,
     granted: u64,
     asked: u64,
@@ -68,13 +68,13 @@ struct World {
 
 struct Replica {
     id: ReplicaId,
-    questions: u64,
+    requests: u64,
     turnstile: Turnstile<u64>,
     people: BTreeMap<u64, Person>,
     next: u64,
     /// On their way to the store, and on their way back.
-    there: Vec<(u64, Ask)>,
-    back: Vec<(Ask, Told)>,
+    there: Vec<(u64, PendingRequest)>,
+    back: Vec<(PendingRequest, Grant)>,
 }
 
 struct Person {
@@ -121,11 +121,11 @@ impl World {
 
     fn add_replica(&mut self) {
         let mut turnstile = Turnstile::new(self.bounds);
-        turnstile.deal_with_store(Dealings { patience: Micros::from_secs(5), call_all: false });
+        turnstile.count_at_store(StoreTerms { outage_max: Micros::from_secs(5), call_all: false });
         let id = ReplicaId(self.next_replica);
         self.next_replica += 1;
         let (people, there, back) = (BTreeMap::new(), Vec::new(), Vec::new());
-        self.replicas.push(Replica { id, questions: 0, turnstile, people, next: 0, there, back });
+        self.replicas.push(Replica { id, requests: 0, turnstile, people, next: 0, there, back });
     }
 
     fn step(&mut self) {
@@ -133,7 +133,7 @@ impl World {
         match self.random.below(20) {
             0..6 => self.arrive(at),
             6 => self.now += self.random.below(PERIOD / 4),
-            7..10 => self.take_asks(at),
+            7..10 => self.take_requests(at),
             10..13 => self.store_hears(at),
             13..16 => self.answer_comes(at),
             16 => self.finish(at, true),
@@ -164,33 +164,33 @@ impl World {
         replica.people.insert(who, Person { key, state });
     }
 
-    fn take_asks(&mut self, at: usize) {
+    fn take_requests(&mut self, at: usize) {
         let replica = &mut self.replicas[at];
-        while let Some(ask) = replica.turnstile.ask(micros(self.now)) {
+        while let Some(pending) = replica.turnstile.next_request(micros(self.now)) {
             assert!(
-                replica.there.iter().all(|(_, other)| other.question.name != ask.question.name),
-                "two questions of one key are out"
+                replica.there.iter().all(|(_, other)| other.request.name != pending.request.name),
+                "two requests of one key are out"
             );
-            replica.questions += 1;
-            replica.there.push((replica.questions, ask));
+            replica.requests += 1;
+            replica.there.push((replica.requests, pending));
             self.asked += 1;
         }
     }
 
     fn store_hears(&mut self, at: usize) {
         let replica = &mut self.replicas[at];
-        for (question, ask) in replica.there.drain(..) {
-            let tally = self.store.entry(ask.question.name).or_default();
-            let told = tally.answer(replica.id, question, &ask.question, micros(self.now)).unwrap_or(Told::FAILED);
-            replica.back.push((ask, told));
+        for (request, pending) in replica.there.drain(..) {
+            let tally = self.store.entry(pending.request.name).or_default();
+            let grant = tally.answer(replica.id, request, &pending.request, micros(self.now)).unwrap_or(Grant::FAILED);
+            replica.back.push((pending, grant));
         }
     }
 
     fn answer_comes(&mut self, at: usize) {
         let now = micros(self.now);
         let replica = &mut self.replicas[at];
-        for (ask, told) in std::mem::take(&mut replica.back) {
-            replica.turnstile.answered(ask, told, now);
+        for (pending, grant) in std::mem::take(&mut replica.back) {
+            replica.turnstile.answered(pending, grant, now);
         }
     }
 
@@ -200,19 +200,19 @@ impl World {
         let replica = &mut self.replicas[at];
         match self.random.below(4) {
             0 if self.lossy => {
-                for (question, ask) in std::mem::take(&mut replica.there) {
-                    self.lost.push((replica.id, question, ask.question));
-                    replica.turnstile.answered(ask, Told::FAILED, now);
+                for (request, pending) in std::mem::take(&mut replica.there) {
+                    self.lost.push((replica.id, request, pending.request));
+                    replica.turnstile.answered(pending, Grant::FAILED, now);
                 }
             }
             1 if self.lossy => {
-                for (ask, _) in std::mem::take(&mut replica.back) {
-                    replica.turnstile.answered(ask, Told::FAILED, now);
+                for (pending, _) in std::mem::take(&mut replica.back) {
+                    replica.turnstile.answered(pending, Grant::FAILED, now);
                 }
             }
             2 => {
-                for (id, question, ask) in self.lost.drain(..) {
-                    let _ = self.store.entry(ask.name).or_default().answer(id, question, &ask, now);
+                for (id, request, pending) in self.lost.drain(..) {
+                    let _ = self.store.entry(pending.name).or_default().answer(id, request, &pending, now);
                 }
             }
             3 if self.deadly => {
@@ -299,7 +299,7 @@ impl World {
             for at in 0..self.replicas.len() {
                 self.replicas[at].turnstile.turn(micros(self.now));
                 self.hear(at);
-                self.take_asks(at);
+                self.take_requests(at);
                 self.store_hears(at);
                 self.answer_comes(at);
                 self.hear(at);
@@ -314,7 +314,7 @@ impl World {
         for replica in &mut self.replicas {
             replica.turnstile.tend(micros(self.now + 10 * PERIOD));
             assert_eq!(replica.turnstile.in_flight(), 0, "{}", self.seed);
-            assert_eq!(replica.turnstile.next_ask(), None, "{}: something is left to ask", self.seed);
+            assert_eq!(replica.turnstile.next_request_at(), None, "{}: something is left to ask", self.seed);
             assert_eq!(replica.turnstile.keys(), 0, "{}: a key is not forgotten", self.seed);
         }
         let held: u32 = self.store.values().map(|tally| tally.held(micros(self.now))).sum();
@@ -327,10 +327,10 @@ impl World {
 fn p4_all_starts_are_used_when_there_is_demand() {
     let limit = Limit::new(30, micros(PERIOD)).unwrap();
     let bounds = Bounds { limit, in_flight: 0, total: 1_000, waiting: 1_000, waiting_weight: 1_000, keys: 10 };
-    let (mut tally, mut questions, key) = (Tally::default(), 0, KeyHash::new(1, 1));
+    let (mut tally, mut requests, key) = (Tally::default(), 0, KeyHash::new(1, 1));
     let mut replicas: Vec<Turnstile<()>> = (0..3).map(|_| Turnstile::new(bounds)).collect();
     for turnstile in &mut replicas {
-        turnstile.deal_with_store(Dealings { patience: Micros::from_secs(1), call_all: false });
+        turnstile.count_at_store(StoreTerms { outage_max: Micros::from_secs(1), call_all: false });
         for _ in 0..100 {
             let _ = turnstile.wait_as(key, name(1), 1, (), micros(50 * PERIOD)).unwrap();
         }
@@ -340,10 +340,10 @@ fn p4_all_starts_are_used_when_there_is_demand() {
             let now = micros(window * PERIOD + millis * 1_000);
             for (id, turnstile) in (1..).zip(&mut replicas) {
                 turnstile.turn(now);
-                while let Some(ask) = turnstile.ask(now) {
-                    questions += 1;
-                    let told = tally.answer(ReplicaId(id), questions, &ask.question, now).unwrap();
-                    turnstile.answered(ask, told, now);
+                while let Some(pending) = turnstile.next_request(now) {
+                    requests += 1;
+                    let grant = tally.answer(ReplicaId(id), requests, &pending.request, now).unwrap();
+                    turnstile.answered(pending, grant, now);
                 }
             }
         }
@@ -351,7 +351,7 @@ fn p4_all_starts_are_used_when_there_is_demand() {
     }
     let served: usize = replicas.iter_mut().map(|turnstile| turnstile.called().len()).sum();
     assert_eq!(served, 300);
-    assert!(questions < 100, "{questions} questions for {served} starts");
+    assert!(requests < 100, "{requests} requests for {served} starts");
 }
 
 /// A store that does not answer: for a while it is waited for, then nobody waits.
@@ -360,22 +360,22 @@ fn a_store_that_fails_is_waited_for_and_then_given_up() {
     let limit = Limit::new(3, micros(PERIOD)).unwrap();
     let bounds = Bounds { limit, in_flight: 0, total: 10, waiting: 10, waiting_weight: 100, keys: 10 };
     let (mut turnstile, key, start) = (Turnstile::new(bounds), KeyHash::new(1, 1), 50 * PERIOD);
-    turnstile.deal_with_store(Dealings { patience: Micros::from_secs(1), call_all: false });
+    turnstile.count_at_store(StoreTerms { outage_max: Micros::from_secs(1), call_all: false });
     assert_eq!(turnstile.pass(key, micros(start)), Err(Closed::Unknown));
     let ticket = turnstile.wait_as(key, name(1), 1, "called", micros(start)).unwrap();
     let fail = |turnstile: &mut Turnstile<&str>, at| {
-        let ask = turnstile.ask(micros(at)).unwrap();
-        turnstile.answered(ask, Told::FAILED, micros(at));
+        let pending = turnstile.next_request(micros(at)).unwrap();
+        turnstile.answered(pending, Grant::FAILED, micros(at));
     };
     fail(&mut turnstile, start);
     assert_eq!((turnstile.why(&ticket), turnstile.called()), (Some(Closed::Unknown), vec![]));
-    assert_eq!(turnstile.ask(micros(start + 1_000)), None, "it is left alone for a while");
+    assert_eq!(turnstile.next_request(micros(start + 1_000)), None, "it is left alone for a while");
     fail(&mut turnstile, start + 1_000_000);
     assert_eq!((turnstile.why(&ticket), turnstile.called()), (Some(Closed::StoreFailed), vec!["called"]));
     assert_eq!(turnstile.pass(key, micros(start + 1_000_000)), Err(Closed::StoreFailed));
-    let ask = turnstile.ask(micros(start + 2_000_000)).unwrap();
-    let told = Told { granted: ask.question.want, outlook: Outlook::Open };
-    turnstile.answered(ask, told, micros(start + 2_000_000));
+    let pending = turnstile.next_request(micros(start + 2_000_000)).unwrap();
+    let grant = Grant { granted: pending.request.want, outlook: Outlook::Open };
+    turnstile.answered(pending, grant, micros(start + 2_000_000));
     let permit = turnstile.claim(ticket).unwrap();
     turnstile.finish(permit, micros(start + 2_000_000));
 }
@@ -394,16 +394,16 @@ fn p3_a_want_that_has_gone_is_withdrawn() {
     let limit = Limit::new(9, micros(PERIOD)).unwrap();
     let bounds = Bounds { limit, in_flight: 4, total: 10, waiting: 10, waiting_weight: 100, keys: 10 };
     let (mut turnstile, key, start) = (Turnstile::new(bounds), KeyHash::new(1, 1), 50 * PERIOD);
-    turnstile.deal_with_store(Dealings { patience: Micros::from_secs(1), call_all: false });
+    turnstile.count_at_store(StoreTerms { outage_max: Micros::from_secs(1), call_all: false });
     let ticket = turnstile.wait_as(key, name(1), 1, (), micros(start)).unwrap();
-    let ask = turnstile.ask(micros(start)).unwrap();
-    let full = Told { granted: 0, outlook: Outlook::Full };
-    turnstile.answered(ask, full, micros(start));
+    let pending = turnstile.next_request(micros(start)).unwrap();
+    let full = Grant { granted: 0, outlook: Outlook::Full };
+    turnstile.answered(pending, full, micros(start));
     turnstile.leave(ticket, micros(start + 1_000));
-    let ask = turnstile.ask(micros(start + 30_000)).unwrap();
-    assert_eq!((ask.question.want, ask.question.held), (0, 0));
-    turnstile.answered(ask, Told { outlook: Outlook::Open, ..full }, micros(start + 31_000));
-    assert_eq!(turnstile.next_ask(), None);
+    let pending = turnstile.next_request(micros(start + 30_000)).unwrap();
+    assert_eq!((pending.request.want, pending.request.held), (0, 0));
+    turnstile.answered(pending, Grant { outlook: Outlook::Open, ..full }, micros(start + 31_000));
+    assert_eq!(turnstile.next_request_at(), None);
 }
 
 /// A key that cannot be answered is given up, though others are; and one that can be is not refused for its sake.
@@ -412,17 +412,17 @@ fn one_key_that_fails_is_given_up_by_itself() {
     let limit = Limit::new(9, micros(PERIOD)).unwrap();
     let bounds = Bounds { limit, in_flight: 0, total: 10, waiting: 10, waiting_weight: 100, keys: 10 };
     let (mut turnstile, start) = (Turnstile::new(bounds), 50 * PERIOD);
-    turnstile.deal_with_store(Dealings { patience: Micros::from_secs(1), call_all: false });
+    turnstile.count_at_store(StoreTerms { outage_max: Micros::from_secs(1), call_all: false });
     let (bad, good) = (KeyHash::new(1, 1), KeyHash::new(2, 2));
     let _ticket = turnstile.wait_as(bad, name(1), 1, (), micros(start)).unwrap();
     for now in (start..start + 1_500_000).step_by(100_000) {
         let ticket = turnstile.wait_as(good, name(2), 1, (), micros(now)).unwrap();
-        while let Some(ask) = turnstile.ask(micros(now)) {
-            let told = match ask.question.name == name(1) {
-                true => Told::FAILED,
-                false => Told { granted: ask.question.want, outlook: Outlook::Open },
+        while let Some(pending) = turnstile.next_request(micros(now)) {
+            let grant = match pending.request.name == name(1) {
+                true => Grant::FAILED,
+                false => Grant { granted: pending.request.want, outlook: Outlook::Open },
             };
-            turnstile.answered(ask, told, micros(now));
+            turnstile.answered(pending, grant, micros(now));
         }
         let permit = turnstile.claim(ticket).unwrap();
         turnstile.finish(permit, micros(now));

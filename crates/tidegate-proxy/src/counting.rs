@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 use tidegate::{Clock, Micros, QuotaClient, StoreError};
-use tidegate_core::turnstile::{Ask, Dealings, Told};
+use tidegate_core::turnstile::{Grant, PendingRequest, StoreTerms};
 use tidegate_doors::metrics::{Kind, Page};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -39,9 +39,9 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
 /// How the turnstile deals with the store.
-pub(crate) fn dealings(patience: Duration, call_all: bool) -> Dealings {
-    let patience = Micros::saturating(u64::try_from(patience.as_micros()).unwrap_or(u64::MAX));
-    Dealings { patience, call_all }
+pub(crate) fn terms(outage_max: Duration, call_all: bool) -> StoreTerms {
+    let outage_max = Micros::saturating(u64::try_from(outage_max.as_micros()).unwrap_or(u64::MAX));
+    StoreTerms { outage_max, call_all }
 }
 
 impl Counting {
@@ -50,16 +50,16 @@ impl Counting {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, outcome: Result<Told, StoreError>, now: Micros) -> Told {
+    fn note(&self, outcome: Result<Grant, StoreError>, now: Micros) -> Grant {
         let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
         match outcome {
-            Ok(told) => {
+            Ok(grant) => {
                 self.heard.store(now.get(), Relaxed);
-                self.granted.fetch_add(told.granted.into(), Relaxed);
+                self.granted.fetch_add(grant.granted.into(), Relaxed);
                 if error.take().is_some() {
                     info!("the store answers again: the replicas count together");
                 }
-                told
+                grant
             }
             Err(why) => {
                 let why = why.to_string();
@@ -68,7 +68,7 @@ impl Counting {
                     warn!("{why}; who wants to start waits for it, then is answered 503");
                 }
                 *error = Some(why);
-                Told::FAILED
+                Grant::FAILED
             }
         }
     }
@@ -87,7 +87,7 @@ pub(crate) async fn count(site: Arc<Site>, ended: oneshot::Receiver<()>) {
 struct Carrier<'a> {
     site: &'a Arc<Site>,
     client: Arc<QuotaClient>,
-    out: JoinSet<(Ask, Result<Told, StoreError>)>,
+    out: JoinSet<(PendingRequest, Result<Grant, StoreError>)>,
 }
 
 impl Carrier<'_> {
@@ -99,8 +99,8 @@ impl Carrier<'_> {
             let room = OUT_MAX.saturating_sub(self.out.len());
             tokio::select! {
                 _ = &mut ended => return,
-                asks = asks(&self.site.queue, &self.site.clock, room) => self.send(asks),
-                Some(Ok((ask, outcome))) = self.out.join_next() => self.receive(ask, outcome),
+                requests = requests(&self.site.queue, &self.site.clock, room) => self.send(requests),
+                Some(Ok((pending, outcome))) = self.out.join_next() => self.receive(pending, outcome),
                 _ = beat.tick() => {
                     let client = Arc::clone(&self.client);
                     if keeping.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -114,39 +114,39 @@ impl Carrier<'_> {
 
     /// Hands back what is left, so that the others need not wait for a lease.
     async fn settle(&mut self) {
-        while self.site.queue.next_ask().is_some() || !self.out.is_empty() {
+        while self.site.queue.next_request_at().is_some() || !self.out.is_empty() {
             let room = OUT_MAX.saturating_sub(self.out.len());
             tokio::select! {
-                asks = asks(&self.site.queue, &self.site.clock, room) => self.send(asks),
-                Some(Ok((ask, outcome))) = self.out.join_next() => self.receive(ask, outcome),
+                requests = requests(&self.site.queue, &self.site.clock, room) => self.send(requests),
+                Some(Ok((pending, outcome))) = self.out.join_next() => self.receive(pending, outcome),
             }
         }
     }
 
-    fn send(&mut self, asks: Vec<Ask>) {
-        for ask in asks {
+    fn send(&mut self, requests: Vec<PendingRequest>) {
+        for pending in requests {
             let client = Arc::clone(&self.client);
             self.out.spawn(async move {
-                let outcome = client.ask(&ask.question).await;
-                (ask, outcome)
+                let outcome = client.ask(&pending.request).await;
+                (pending, outcome)
             });
         }
     }
 
-    fn receive(&mut self, ask: Ask, outcome: Result<Told, StoreError>) {
-        let told = self.site.counting.note(outcome, self.site.clock.now());
-        self.site.queue.answered(ask, told);
+    fn receive(&mut self, pending: PendingRequest, outcome: Result<Grant, StoreError>) {
+        let grant = self.site.counting.note(outcome, self.site.clock.now());
+        self.site.queue.answered(pending, grant);
     }
 }
 
 /// The next questions, as soon as there are any.
-async fn asks(queue: &Queue, clock: &Clock, room: usize) -> Vec<Ask> {
+async fn requests(queue: &Queue, clock: &Clock, room: usize) -> Vec<PendingRequest> {
     if room == 0 {
         return std::future::pending().await;
     }
     loop {
-        let due = match poll_fn(|cx| Poll::Ready(queue.asks(cx.waker(), room))).await {
-            Ok(asks) => return asks,
+        let due = match poll_fn(|cx| Poll::Ready(queue.requests(cx.waker(), room))).await {
+            Ok(requests) => return requests,
             Err(due) => due.map_or(SLEEP_MAX, |due| Duration::from_micros(due.saturating_sub(clock.now()).get())),
         };
         let mut is_woken = false;

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use tidegate::{Clock, Micros};
 use tidegate_core::replicas::Schedule;
 use tidegate_core::turnstile::{
-    Ask, Bounds, Closed, Dealings, KeyHash, LineFull, Name, Permit, Ticket, Told, Turnstile,
+    Bounds, Closed, Grant, KeyHash, LineFull, Name, PendingRequest, Permit, StoreTerms, Ticket, Turnstile,
 };
 
 /// Shared by all connections.
@@ -71,34 +71,34 @@ impl Queue {
     }
 
     /// From now on starts are bought of a store.
-    pub(crate) fn deal_with_store(&self, dealings: Dealings) {
-        self.with(|turnstile, _| turnstile.deal_with_store(dealings));
+    pub(crate) fn count_at_store(&self, terms: StoreTerms) {
+        self.with(|turnstile, _| turnstile.count_at_store(terms));
     }
 
     /// Questions to the store, up to so many, each of another key. If there are none, `carrier` is woken when there is
-    /// something to ask earlier than [`Queue::next_ask`] said in the same call.
-    pub(crate) fn asks(&self, carrier: &Waker, max: usize) -> Result<Vec<Ask>, Option<Micros>> {
-        let (asks, next, called) = {
+    /// something to ask earlier than [`Queue::next_request_at`] said in the same call.
+    pub(crate) fn requests(&self, carrier: &Waker, max: usize) -> Result<Vec<PendingRequest>, Option<Micros>> {
+        let (requests, next, called) = {
             let mut turnstile = lock(&self.turnstile);
             let now = self.clock.now();
-            let asks: Vec<Ask> = std::iter::from_fn(|| turnstile.ask(now)).take(max).collect();
-            let next = turnstile.next_ask();
+            let requests: Vec<PendingRequest> = std::iter::from_fn(|| turnstile.next_request(now)).take(max).collect();
+            let next = turnstile.next_request_at();
             // Under the turnstile's lock: what is to be asked after the look finds the alarm.
             *lock(&self.carrier) = Some((carrier.clone(), next.unwrap_or(Micros::MAX)));
-            (asks, next, turnstile.called())
+            (requests, next, turnstile.called())
         };
         called.into_iter().for_each(Waker::wake);
-        if asks.is_empty() { Err(next) } else { Ok(asks) }
+        if requests.is_empty() { Err(next) } else { Ok(requests) }
     }
 
     /// When there is something to ask, if nothing happens before; zero means at once.
-    pub(crate) fn next_ask(&self) -> Option<Micros> {
-        lock(&self.turnstile).next_ask()
+    pub(crate) fn next_request_at(&self) -> Option<Micros> {
+        lock(&self.turnstile).next_request_at()
     }
 
     /// What the store said.
-    pub(crate) fn answered(&self, ask: Ask, told: Told) {
-        self.with(|turnstile, now| turnstile.answered(ask, told, now));
+    pub(crate) fn answered(&self, pending: PendingRequest, grant: Grant) {
+        self.with(|turnstile, now| turnstile.answered(pending, grant, now));
     }
 
     /// Turns the window if it is time, and tells when the next one is waited for.
@@ -162,16 +162,16 @@ impl Queue {
 
     /// The same, at a time that was read before. Another thread may have been told a later one: that stands.
     fn at<T>(&self, now: Micros, act: impl FnOnce(&mut Turnstile<Waker>, Micros) -> T) -> T {
-        let (outcome, called, asks, turns) = {
+        let (outcome, called, next_request, turns) = {
             let mut turnstile = lock(&self.turnstile);
             let outcome = act(&mut turnstile, now);
-            (outcome, turnstile.called(), turnstile.next_ask(), turnstile.next_turn().is_some())
+            (outcome, turnstile.called(), turnstile.next_request_at(), turnstile.next_turn().is_some())
         };
         if turns {
             self.wake_timer();
         }
-        if let Some(asks) = asks {
-            self.wake_carrier(asks);
+        if let Some(at) = next_request {
+            self.wake_carrier(at);
         }
         if !called.is_empty() {
             called.into_iter().for_each(Waker::wake);
@@ -179,9 +179,9 @@ impl Queue {
         outcome
     }
 
-    fn wake_carrier(&self, asks: Micros) {
+    fn wake_carrier(&self, next_request: Micros) {
         let mut carrier = lock(&self.carrier);
-        if carrier.as_ref().is_some_and(|(_, alarm)| asks < *alarm)
+        if carrier.as_ref().is_some_and(|(_, alarm)| next_request < *alarm)
             && let Some((waker, _)) = carrier.take()
         {
             drop(carrier);

@@ -87,15 +87,15 @@ impl Site {
         if let Some(schedule) = schedule {
             site.queue.set_parts(schedule);
         }
-        site.deal_with_store();
+        site.count_at_store();
         site
     }
 
     /// Asks the store for starts, if replicas count together.
-    fn deal_with_store(&self) {
+    fn count_at_store(&self) {
         if self.counts_together() {
             let rejects = self.rules.load().rejects();
-            self.queue.deal_with_store(counting::dealings(self.settings.store_outage, rejects));
+            self.queue.count_at_store(counting::terms(self.settings.store_outage, rejects));
         }
     }
 
@@ -149,7 +149,7 @@ impl Site {
         let schedule = assigned(&policy.limiter).filter(|_| old.policy.limit().period() != period);
         // First of all: whom other bounds let through goes where the new policy says.
         self.rules.store(Arc::new(Rules::new(policy, generation)));
-        self.deal_with_store();
+        self.count_at_store();
         if let Some(schedule) = schedule {
             // What was assigned is of windows of another length.
             self.queue.set_parts(schedule);

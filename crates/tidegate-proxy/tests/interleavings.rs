@@ -16,7 +16,7 @@ use queue::{Census, Queue, Slot};
 use std::task::{Context, Poll, Waker};
 use sync::Arc;
 use tidegate::{Clock, Micros};
-use tidegate_core::turnstile::{Bounds, Dealings, KeyHash, Name, Outlook, Told};
+use tidegate_core::turnstile::{Bounds, Grant, KeyHash, Name, Outlook, StoreTerms};
 use tidegate_testkit::{Random, number};
 
 const INTERLEAVINGS: usize = 1_000;
@@ -171,18 +171,18 @@ fn who_asks_the_store_is_woken_for_what_is_due_earlier_and_for_nothing_else() {
         || {
             let clock = Clock::manual(Micros::from_secs(100));
             let queue = Arc::new(Queue::new(bounds(2, 1, 2), clock.clone()));
-            queue.deal_with_store(Dealings { patience: Micros::from_secs(3), call_all: false });
+            queue.count_at_store(StoreTerms { outage_max: Micros::from_secs(3), call_all: false });
             let count = std::sync::Arc::new(Count(Default::default()));
             let (waker, woken) =
                 (Waker::from(std::sync::Arc::clone(&count)), || count.0.load(std::sync::atomic::Ordering::Relaxed));
-            assert_eq!(queue.asks(&waker, 9), Err(None));
+            assert_eq!(queue.requests(&waker, 9), Err(None));
             let _waiting = queue.wait_as(KeyHash::new(1, 7), Name([1; 16]), 1, false);
             assert_eq!(woken(), 1, "there is something to ask");
-            let ask = queue.asks(&waker, 9).unwrap().pop().unwrap();
-            queue.answered(ask, Told { granted: 0, outlook: Outlook::Exhausted });
+            let pending = queue.requests(&waker, 9).unwrap().pop().unwrap();
+            queue.answered(pending, Grant { granted: 0, outlook: Outlook::Exhausted });
             let before = woken();
             for _ in 0..3 {
-                assert!(matches!(queue.asks(&waker, 9), Err(Some(_))), "it is asked again later");
+                assert!(matches!(queue.requests(&waker, 9), Err(Some(_))), "it is asked again later");
                 let _ = queue.turn();
             }
             assert_eq!(woken(), before, "woken for nothing");

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
-use tidegate_core::turnstile::{Question as Want, Told};
+use tidegate_core::turnstile::{Grant, QuotaRequest};
 
 /// The stores on other machines: feature, name, folder. Calls `$then` with this list and what follows.
 macro_rules! each_store {
@@ -283,7 +283,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::increment`]. The store may have counted all the same: then fewer start, not more.
-    pub async fn grant(&self, holder: Holder<'_>, want: &Want, within: Duration) -> Result<Told, StoreError> {
+    pub async fn grant(&self, holder: Holder<'_>, want: &QuotaRequest, within: Duration) -> Result<Grant, StoreError> {
         ask!(self, store => store.grant(holder, want, within).await)
     }
 
@@ -291,7 +291,12 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::increment`], for any of them.
-    pub async fn keep_slots(&self, holder: Holder<'_>, held: &[Want], within: Duration) -> Result<(), StoreError> {
+    pub async fn keep_slots(
+        &self,
+        holder: Holder<'_>,
+        held: &[QuotaRequest],
+        within: Duration,
+    ) -> Result<(), StoreError> {
         ask!(self, store => store.keep_slots(holder, held, within).await)
     }
 

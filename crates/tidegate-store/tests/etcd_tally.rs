@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::replicas::{ReplicaId, Tally};
-use tidegate_core::turnstile::{Name, Outlook, Question, Told};
+use tidegate_core::turnstile::{Grant, Name, Outlook, QuotaRequest};
 use tidegate_store::etcd::{Etcd, Tallies};
 use tidegate_testkit::{Random, number, servers};
 
@@ -14,9 +14,9 @@ const WITHIN: Duration = Duration::from_secs(5);
 const STEPS: u64 = 600;
 
 /// As many as replicas want of one key in one window.
-fn question(window: u64, limit: u32, want: u32) -> Question {
+fn request(window: u64, limit: u32, want: u32) -> QuotaRequest {
     let (name, period) = (Name([7; 16]), Micros::from_secs(1));
-    Question { name, period, window, limit, in_flight: 0, held: 0, want, unused: 0 }
+    QuotaRequest { name, period, window, limit, in_flight: 0, held: 0, want, unused: 0 }
 }
 
 async fn replicas(etcd: &servers::etcd::Etcd) -> [Arc<Tallies>; 3] {
@@ -33,27 +33,27 @@ async fn etcd_grants_as_the_core_does() {
     for step in 0..steps {
         window += u64::from(random.below(20) == 0);
         let id = random.small(3);
-        let question = Question {
+        let request = QuotaRequest {
             in_flight: random.small(6),
             held: random.small(4),
             unused: random.small(3),
-            ..question(window, random.small(8), random.small(5))
+            ..request(window, random.small(8), random.small(5))
         };
         let now = Micros::from_secs(window);
-        let mut expected = tally.answer(ReplicaId(u64::from(id) + 1), step + 1, &question, now).unwrap();
-        if question.want == 0 || expected.outlook == Outlook::Full && expected.granted == question.want {
+        let mut expected = tally.answer(ReplicaId(u64::from(id) + 1), step + 1, &request, now).unwrap();
+        if request.want == 0 || expected.outlook == Outlook::Full && expected.granted == request.want {
             // Whoever gets all that he wants does not look whether slots were given back meanwhile.
             expected.outlook = Outlook::Open;
         }
-        let mut told = replicas[id as usize].buy(&question, WITHIN).await.unwrap();
-        if told.outlook == Outlook::Full && told.granted == question.want {
-            told.outlook = Outlook::Open;
+        let mut grant = replicas[id as usize].buy(&request, WITHIN).await.unwrap();
+        if grant.outlook == Outlook::Full && grant.granted == request.want {
+            grant.outlook = Outlook::Open;
         }
-        assert_eq!(told, expected, "seed {seed}, step {step}: {question:?}");
-        granted += told.granted;
+        assert_eq!(grant, expected, "seed {seed}, step {step}: {request:?}");
+        granted += grant.granted;
     }
     let trips: u64 = replicas.iter().map(|replica| replica.round_trips()).sum();
-    println!("{steps} questions, {granted} granted, {trips} round trips, seed {seed}");
+    println!("{steps} requests, {granted} granted, {trips} round trips, seed {seed}");
     assert!(granted > 100, "{granted} granted");
     assert_eq!(server.keys_without_lease(), Vec::<String>::new());
 }
@@ -70,9 +70,9 @@ async fn p4_replicas_at_once_get_exactly_the_limit() {
             tasks.push(tokio::spawn(async move {
                 let mut granted = 0;
                 loop {
-                    let told = replica.buy(&question(window, 20, 3), WITHIN).await.unwrap();
-                    granted += told.granted;
-                    if told.outlook == Outlook::Exhausted {
+                    let grant = replica.buy(&request(window, 20, 3), WITHIN).await.unwrap();
+                    granted += grant.granted;
+                    if grant.outlook == Outlook::Exhausted {
                         return granted;
                     }
                 }
@@ -92,8 +92,8 @@ async fn without_others_a_question_is_one_round_trip() {
     let server = servers::etcd::Etcd::start();
     let [replica, ..] = replicas(&server).await;
     for (held, window) in (0..10).zip(100..) {
-        let question = Question { in_flight: 100, held, ..question(window, 5, 1) };
-        assert_eq!(replica.buy(&question, WITHIN).await, Ok(Told { granted: 1, outlook: Outlook::Open }));
+        let request = QuotaRequest { in_flight: 100, held, ..request(window, 5, 1) };
+        assert_eq!(replica.buy(&request, WITHIN).await, Ok(Grant { granted: 1, outlook: Outlook::Open }));
         assert_eq!(replica.round_trips(), u64::from(held) + 1);
     }
 }
@@ -103,21 +103,21 @@ async fn without_others_a_question_is_one_round_trip() {
 async fn a_change_of_leader_changes_no_count() {
     let server = servers::etcd::Etcd::three();
     let [one, other, _] = replicas(&server).await;
-    let told = one.buy(&question(50, 9, 4), WITHIN).await.unwrap();
-    assert_eq!(told, Told { granted: 4, outlook: Outlook::Open });
+    let grant = one.buy(&request(50, 9, 4), WITHIN).await.unwrap();
+    assert_eq!(grant, Grant { granted: 4, outlook: Outlook::Open });
     server.members[server.leader()].signal("KILL");
-    let told = loop {
+    let grant = loop {
         // The old leader may still be asked: what it does not answer is not counted, or counted for nobody.
-        match other.buy(&question(50, 9, 9), WITHIN).await {
-            Ok(told) => break told,
+        match other.buy(&request(50, 9, 9), WITHIN).await {
+            Ok(grant) => break grant,
             Err(error) => println!("{error}"),
         }
     };
-    assert!(told.granted <= 5 && told.outlook == Outlook::Exhausted, "{told:?}");
-    let told = one.buy(&question(50, 9, 1), WITHIN).await.unwrap();
-    assert_eq!(told, Told { granted: 0, outlook: Outlook::Exhausted });
-    let told = one.buy(&question(51, 9, 9), WITHIN).await.unwrap();
-    assert_eq!(told, Told { granted: 9, outlook: Outlook::Exhausted }, "the next window is another key");
+    assert!(grant.granted <= 5 && grant.outlook == Outlook::Exhausted, "{grant:?}");
+    let grant = one.buy(&request(50, 9, 1), WITHIN).await.unwrap();
+    assert_eq!(grant, Grant { granted: 0, outlook: Outlook::Exhausted });
+    let grant = one.buy(&request(51, 9, 9), WITHIN).await.unwrap();
+    assert_eq!(grant, Grant { granted: 9, outlook: Outlook::Exhausted }, "the next window is another key");
 }
 
 /// The slots of a replica that is not heard any more are free when its lease is over, and not before.
@@ -125,9 +125,9 @@ async fn a_change_of_leader_changes_no_count() {
 async fn a_dead_replica_gives_up_its_slots() {
     let server = servers::etcd::Etcd::start();
     let [dead, living, _] = replicas(&server).await;
-    let full = |held| Question { in_flight: 3, held, ..question(1, 100, 9) };
-    assert_eq!(dead.buy(&full(0), WITHIN).await, Ok(Told { granted: 3, outlook: Outlook::Full }));
-    assert_eq!(living.buy(&full(0), WITHIN).await, Ok(Told { granted: 0, outlook: Outlook::Full }));
+    let full = |held| QuotaRequest { in_flight: 3, held, ..request(1, 100, 9) };
+    assert_eq!(dead.buy(&full(0), WITHIN).await, Ok(Grant { granted: 3, outlook: Outlook::Full }));
+    assert_eq!(living.buy(&full(0), WITHIN).await, Ok(Grant { granted: 0, outlook: Outlook::Full }));
     let since = std::time::Instant::now();
     while living.buy(&full(0), WITHIN).await.unwrap().granted == 0 {
         assert!(since.elapsed() < Duration::from_secs(25), "they are never given up");

@@ -7,7 +7,7 @@
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::replicas::{ReplicaId, Tally};
-use tidegate_core::turnstile::{Name, Outlook, Question, Told};
+use tidegate_core::turnstile::{Grant, Name, Outlook, QuotaRequest};
 use tidegate_store::redis::{Bought, Redis};
 use tidegate_testkit::servers::Server;
 use tidegate_testkit::{Random, number};
@@ -36,7 +36,7 @@ async fn compare(server: &Server) {
         }
         now = now + random.below(400_000) - 100_000;
         // Redis forgets by the machine's clock; these times only say what is compared.
-        let question = Question {
+        let request = QuotaRequest {
             name: Name::default(),
             period: Micros::from_secs(1),
             window: (now + random.below(200_000) - 100_000) / 1_000_000,
@@ -48,17 +48,17 @@ async fn compare(server: &Server) {
         };
         let (me, number) = (ReplicaId(1 + random.below(3)), step + 3 - random.below(3));
         let at = Micros::new(now).unwrap();
-        let expected = match tally.answer(me, number, &question, at) {
+        let expected = match tally.answer(me, number, &request, at) {
             None => Bought::OtherTime(at),
-            Some(Told { outlook: Outlook::Failed, .. }) => Bought::Overtaken,
-            Some(told) => Bought::Told(told),
+            Some(Grant { outlook: Outlook::Failed, .. }) => Bought::Overtaken,
+            Some(grant) => Bought::Granted(grant),
         };
         let key = format!("tidegate:exact:{{{round}}}").into_bytes();
-        let got = redis.buy(key, (me, number), &question, Some(at), WITHIN).await.unwrap();
-        assert_eq!(got, expected, "seed {seed}, step {step}: {question:?}");
-        granted += if let Bought::Told(told) = got { u64::from(told.granted) } else { 0 };
+        let got = redis.buy(key, (me, number), &request, Some(at), WITHIN).await.unwrap();
+        assert_eq!(got, expected, "seed {seed}, step {step}: {request:?}");
+        granted += if let Bought::Granted(grant) = got { u64::from(grant.granted) } else { 0 };
     }
-    println!("{steps} questions, {granted} granted, seed {seed}");
+    println!("{steps} requests, {granted} granted, seed {seed}");
     assert!(granted > steps / 4, "{granted} granted");
     assert_eq!(server.keys_without_expiry(), Vec::<String>::new());
 }

@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tidegate::{Clock, Limit, Micros, QuotaClient, Store, StoreUrl};
-use tidegate_core::turnstile::{Bounds, Dealings, KeyHash, Name, Ticket, Told, Turnstile};
+use tidegate_core::turnstile::{Bounds, Grant, KeyHash, Name, StoreTerms, Ticket, Turnstile};
 use tidegate_testkit::servers;
 
 const KEYS: usize = 64;
@@ -50,7 +50,7 @@ async fn measure(client: &QuotaClient, waiting: u32) -> (u64, u64, f64) {
     let all = u32::try_from(KEYS).unwrap() * waiting;
     let bounds = Bounds { limit, in_flight: 1_000, total: all, waiting: all, waiting_weight: all.into(), keys: 1_000 };
     let (clock, mut turnstile) = (Clock::process(), Turnstile::new(bounds));
-    turnstile.deal_with_store(Dealings { patience: Micros::from_secs(3), call_all: false });
+    turnstile.count_at_store(StoreTerms { outage_max: Micros::from_secs(3), call_all: false });
     let mut lines: Vec<VecDeque<Ticket>> = (0..KEYS).map(|_| VecDeque::new()).collect();
     let (mut out, mut starts, began) = (FuturesUnordered::new(), 0, Instant::now());
     while began.elapsed() < ROUND {
@@ -60,14 +60,14 @@ async fn measure(client: &QuotaClient, waiting: u32) -> (u64, u64, f64) {
                 line.push_back(turnstile.wait_as(hash, name, 1, key, clock.now()).unwrap());
             }
         }
-        while let Some(ask) = turnstile.ask(clock.now()) {
+        while let Some(pending) = turnstile.next_request(clock.now()) {
             out.push(async move {
-                let told = client.ask(&ask.question).await;
-                (ask, told)
+                let grant = client.ask(&pending.request).await;
+                (pending, grant)
             });
         }
-        let Some((ask, told)) = out.next().await else { continue };
-        turnstile.answered(ask, told.unwrap_or(Told::FAILED), clock.now());
+        let Some((pending, grant)) = out.next().await else { continue };
+        turnstile.answered(pending, grant.unwrap_or(Grant::FAILED), clock.now());
         for key in turnstile.called() {
             let ticket = lines[key].pop_front().unwrap();
             let permit = turnstile.claim(ticket).unwrap();

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidegate_core::replicas::{ReplicaId, SLOTS_LEASE};
-use tidegate_core::turnstile::{Name, Question, Told};
+use tidegate_core::turnstile::{Grant, Name, QuotaRequest};
 use tidegate_store::{Holder, Store, StoreError};
 
 /// One replica's requests to the store that it shares with the others.
@@ -19,7 +19,7 @@ pub struct QuotaClient {
     pool: String,
     me: ReplicaId,
     /// The last request of each key of which slots are held: a replica that says nothing loses them.
-    held: Mutex<HashMap<Name, Question>>,
+    held: Mutex<HashMap<Name, QuotaRequest>>,
 }
 
 /// How long the store may take to answer.
@@ -55,16 +55,16 @@ impl QuotaClient {
     ///
     /// # Errors
     /// Why there is no grant. The store may have counted what was asked for: then fewer start, not more.
-    pub async fn ask(&self, question: &Question) -> Result<Told, StoreError> {
-        let told = self.store.grant(self.holder(), question, WITHIN).await?;
-        let held = question.held + told.granted;
+    pub async fn ask(&self, request: &QuotaRequest) -> Result<Grant, StoreError> {
+        let grant = self.store.grant(self.holder(), request, WITHIN).await?;
+        let held = request.held + grant.granted;
         let mut all = self.held();
-        if question.in_flight > 0 && held > 0 {
-            all.insert(question.name, Question { held, want: 0, unused: 0, ..*question });
+        if request.in_flight > 0 && held > 0 {
+            all.insert(request.name, QuotaRequest { held, want: 0, unused: 0, ..*request });
         } else {
-            all.remove(&question.name);
+            all.remove(&request.name);
         }
-        Ok(told)
+        Ok(grant)
     }
 
     /// Tells the store again that this replica is there, so that its slots are not taken for lost.
@@ -72,7 +72,7 @@ impl QuotaClient {
     /// # Errors
     /// Why that failed for some key.
     pub async fn keep_slots(&self) -> Result<(), StoreError> {
-        let held: Vec<Question> = self.held().values().copied().collect();
+        let held: Vec<QuotaRequest> = self.held().values().copied().collect();
         self.store.keep_slots(self.holder(), &held, WITHIN).await
     }
 
@@ -80,7 +80,7 @@ impl QuotaClient {
         Holder { pool: &self.pool, me: self.me }
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<Name, Question>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<Name, QuotaRequest>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

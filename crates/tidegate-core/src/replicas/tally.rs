@@ -5,7 +5,7 @@
 
 use super::ReplicaId;
 use crate::Micros;
-use crate::turnstile::{Outlook, Question, Told};
+use crate::turnstile::{Grant, Outlook, QuotaRequest};
 use std::collections::BTreeMap;
 
 /// What the other replicas have under way.
@@ -31,32 +31,32 @@ impl Others {
     /// How many more this replica may have under way. While others come short, it leaves them what they lack of their
     /// part: whoever has all slots and always somebody to give them to would otherwise keep them for ever. Where there
     /// are fewer slots than replicas, who came short is first.
-    fn room(&self, ask: &Question) -> u32 {
-        if ask.in_flight == 0 {
+    fn room(&self, request: &QuotaRequest) -> u32 {
+        if request.in_flight == 0 {
             return u32::MAX;
         }
         let claims = u32::try_from(self.short.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let part = (ask.in_flight / claims).max(1);
-        let own = if ask.in_flight < claims && !self.me_too { 0 } else { part };
-        let free = ask.in_flight.saturating_sub(self.held.saturating_add(ask.held));
+        let part = (request.in_flight / claims).max(1);
+        let own = if request.in_flight < claims && !self.me_too { 0 } else { part };
+        let free = request.in_flight.saturating_sub(self.held.saturating_add(request.held));
         let reserved = self.short.iter().fold(0_u32, |sum, held| sum.saturating_add(part.saturating_sub(*held)));
-        free.min(own.saturating_sub(ask.held).max(free.saturating_sub(reserved)))
+        free.min(own.saturating_sub(request.held).max(free.saturating_sub(reserved)))
     }
 }
 
 /// Answers a question when so many have `started` in its window. Returns how many have started then.
 #[must_use]
-pub fn grant(started: u32, others: &Others, ask: &Question) -> (u32, Told) {
-    let started = started.saturating_sub(ask.unused);
-    let left = ask.limit.saturating_sub(started);
-    let room = others.room(ask);
-    let granted = ask.want.min(left).min(room);
+pub fn grant(started: u32, others: &Others, request: &QuotaRequest) -> (u32, Grant) {
+    let started = started.saturating_sub(request.unused);
+    let left = request.limit.saturating_sub(started);
+    let room = others.room(request);
+    let granted = request.want.min(left).min(room);
     let outlook = match () {
         () if granted == left => Outlook::Exhausted,
         () if granted == room => Outlook::Full,
         () => Outlook::Open,
     };
-    (started + granted, Told { granted, outlook })
+    (started + granted, Grant { granted, outlook })
 }
 
 /// How far clocks of replicas may differ from the store's. A window is served so much too early and too late.
@@ -87,14 +87,14 @@ struct Slots {
 impl Tally {
     /// Answers a replica's question. Its questions are numbered: one that was overtaken is not heard. `None`: by the
     /// store's clock this is not the window.
-    pub fn answer(&mut self, me: ReplicaId, number: u64, ask: &Question, now: Micros) -> Option<Told> {
-        let begins = ask.window * ask.period.get();
-        let served = begins.saturating_sub(CLOCKS_DIFFER.get())..begins + ask.period.get() + CLOCKS_DIFFER.get();
+    pub fn answer(&mut self, me: ReplicaId, number: u64, request: &QuotaRequest, now: Micros) -> Option<Grant> {
+        let begins = request.window * request.period.get();
+        let served = begins.saturating_sub(CLOCKS_DIFFER.get())..begins + request.period.get() + CLOCKS_DIFFER.get();
         if !served.contains(&now.get()) {
             return None;
         }
         if self.slots.get(&me).is_some_and(|slots| slots.number >= number) {
-            return Some(Told::FAILED);
+            return Some(Grant::FAILED);
         }
         self.slots.retain(|_, slots| slots.until > now);
         let me_too = self.slots.get(&me).is_some_and(|slots| slots.is_short);
@@ -102,19 +102,19 @@ impl Tally {
         for (_, slots) in self.slots.iter().filter(|(id, _)| **id != me) {
             others.add(slots.held, slots.is_short);
         }
-        if ask.window > self.window {
-            (self.window, self.started) = (ask.window, 0);
+        if request.window > self.window {
+            (self.window, self.started) = (request.window, 0);
         }
-        let mut told = Told { granted: 0, outlook: Outlook::Exhausted };
+        let mut answer = Grant { granted: 0, outlook: Outlook::Exhausted };
         // Another replica may be a window ahead: for this one it is over.
-        if ask.window == self.window {
-            (self.started, told) = grant(self.started, &others, ask);
+        if request.window == self.window {
+            (self.started, answer) = grant(self.started, &others, request);
         }
-        if ask.in_flight > 0 {
-            let (held, until) = (ask.held + told.granted, now.saturating_add(SLOTS_LEASE));
-            self.slots.insert(me, Slots { held, is_short: told.is_short_of(ask.want), number, until });
+        if request.in_flight > 0 {
+            let (held, until) = (request.held + answer.granted, now.saturating_add(SLOTS_LEASE));
+            self.slots.insert(me, Slots { held, is_short: answer.is_short_of(request.want), number, until });
         }
-        Some(told)
+        Some(answer)
     }
 
     /// How many have started in a window.
@@ -139,12 +139,12 @@ mod tests {
     #[track_caller]
     fn check(in_flight: u32, held: u32, me_too: bool, others: &str, room: u32) {
         let (name, period) = (Name::default(), Micros::from_secs(1));
-        let ask = Question { name, period, window: 1, limit: 100, in_flight, held, want: 100, unused: 0 };
+        let request = QuotaRequest { name, period, window: 1, limit: 100, in_flight, held, want: 100, unused: 0 };
         let mut all = Others { me_too, ..Others::default() };
         for one in others.split_whitespace() {
             all.add(one.trim_end_matches('+').parse().unwrap(), one.ends_with('+'));
         }
-        assert_eq!(grant(0, &all, &ask).1.granted, room, "{held} of {in_flight}, others {others}");
+        assert_eq!(grant(0, &all, &request).1.granted, room, "{held} of {in_flight}, others {others}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) struct Place {
     pub(super) started: u32,
     pub(super) in_flight: u32,
     /// Something is to be settled with a store.
-    pub(super) at_desk: bool,
+    pub(super) has_open_account: bool,
     /// Those who wait.
     pub(super) line: Line,
     pub(super) standing: Standing,
@@ -45,7 +45,7 @@ impl Place {
     /// Nothing to remember: as if the key had never come.
     fn is_idle(&self, window: Micros) -> bool {
         let unused = self.in_flight == 0 && self.line.is_empty() && (self.started == 0 || self.window != window);
-        unused && !self.at_desk
+        unused && !self.has_open_account
     }
 }
 
@@ -117,7 +117,7 @@ impl Places {
             window: Micros::ZERO,
             started: 0,
             in_flight: 0,
-            at_desk: false,
+            has_open_account: false,
             line: Line::EMPTY,
             standing: Standing::Aside,
             links: Links::ALONE,

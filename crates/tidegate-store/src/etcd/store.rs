@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidegate_core::replicas::ReplicaId;
-use tidegate_core::turnstile::{Question as Want, Told};
+use tidegate_core::turnstile::{Grant, QuotaRequest};
 
 /// An etcd with what this process knows of it.
 #[derive(Debug)]
@@ -65,11 +65,11 @@ impl Backend for Store {
         self.counts.set_disabled(limiter, disabled, when.by).await
     }
 
-    async fn grant(&self, holder: Holder<'_>, want: &Want, within: Duration) -> Result<Told, StoreError> {
+    async fn grant(&self, holder: Holder<'_>, want: &QuotaRequest, within: Duration) -> Result<Grant, StoreError> {
         self.tallies(holder).buy(want, within).await
     }
 
-    async fn keep_slots(&self, holder: Holder<'_>, held: &[Want], within: Duration) -> Result<(), StoreError> {
+    async fn keep_slots(&self, holder: Holder<'_>, held: &[QuotaRequest], within: Duration) -> Result<(), StoreError> {
         self.tallies(holder).keep(held, within).await
     }
 

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_core::replicas::{Others, ReplicaId, SLOTS_LEASE, grant};
-use tidegate_core::turnstile::{Name, Outlook, Question, Told};
+use tidegate_core::turnstile::{Grant, Name, Outlook, QuotaRequest};
 use tokio::time::Instant;
 
 /// One replica's counts and slots in etcd.
@@ -85,18 +85,18 @@ impl Tallies {
     ///
     /// # Errors
     /// When etcd cannot be reached, does not answer, or refuses. It may have counted all the same.
-    pub async fn buy(&self, question: &Question, within: Duration) -> Result<Told, StoreError> {
+    pub async fn buy(&self, request: &QuotaRequest, within: Duration) -> Result<Grant, StoreError> {
         let by = Instant::now() + within;
-        let known = locked(&self.seen).remove(&question.name).unwrap_or_default();
-        let mut seen = known.in_window(question.window);
+        let known = locked(&self.seen).remove(&request.name).unwrap_or_default();
+        let mut seen = known.in_window(request.window);
         let (mut is_fresh, mut lost_a_lease) = (false, false);
         loop {
-            let (started, told) = grant(seen.started, &seen.others, question);
+            let (started, grant) = grant(seen.started, &seen.others, request);
             // Slots that ended with their lease are no change that a comparison notices: that needs a look.
-            let sure = is_fresh || told.outlook != Outlook::Full || told.granted == question.want;
+            let sure = is_fresh || grant.outlook != Outlook::Full || grant.granted == request.want;
             let txn = match sure {
-                true => self.swap(question, &seen, started, told, by).await?,
-                false => Txn { then: self.look(question), ..Txn::default() },
+                true => self.swap(request, &seen, started, grant, by).await?,
+                false => Txn { then: self.look(request), ..Txn::default() },
             };
             let outcome = match self.send(&txn, by).await {
                 Err(StoreError::Refused { meaning: Meaning::NoLease, .. }) if !lost_a_lease => {
@@ -108,17 +108,17 @@ impl Tallies {
                 outcome => outcome?,
             };
             if outcome.held && sure {
-                self.remember(question, seen.after(started, told, question, outcome.revision));
-                let outlook = match told.outlook {
+                self.remember(request, seen.after(started, grant, request, outcome.revision));
+                let outlook = match grant.outlook {
                     // Not looked at.
-                    _ if question.want == 0 => Outlook::Open,
+                    _ if request.want == 0 => Outlook::Open,
                     // Not looked at whether slots were given back meanwhile.
                     Outlook::Full if !is_fresh => Outlook::Open,
                     outlook => outlook,
                 };
-                return Ok(Told { outlook, ..told });
+                return Ok(Grant { outlook, ..grant });
             }
-            (seen, is_fresh) = (self.found(question, &outcome)?, true);
+            (seen, is_fresh) = (self.found(request, &outcome)?, true);
         }
     }
 
@@ -126,14 +126,14 @@ impl Tallies {
     ///
     /// # Errors
     /// When etcd cannot be reached, does not answer, or refuses.
-    pub async fn keep(&self, lent: &[Question], within: Duration) -> Result<(), StoreError> {
+    pub async fn keep(&self, lent: &[QuotaRequest], within: Duration) -> Result<(), StoreError> {
         self.look_after_slots(within).await?;
         if !locked(&self.slots).was_lost {
             return Ok(());
         }
         let mut outcome = Ok(());
-        for question in lent {
-            outcome = self.hold_again(question, within).await.and(outcome);
+        for request in lent {
+            outcome = self.hold_again(request, within).await.and(outcome);
         }
         // What was not said is said at the next beat.
         locked(&self.slots).was_lost = outcome.is_err();
@@ -155,9 +155,9 @@ impl Tallies {
     }
 
     /// Says again what is held of a key, unless etcd knows it.
-    async fn hold_again(&self, question: &Question, within: Duration) -> Result<(), StoreError> {
-        let (by, key) = (Instant::now() + within, self.slot_key(question));
-        let value = question.held.to_string().into_bytes();
+    async fn hold_again(&self, request: &QuotaRequest, within: Duration) -> Result<(), StoreError> {
+        let (by, key) = (Instant::now() + within, self.slot_key(request));
+        let value = request.held.to_string().into_bytes();
         let put = Operation::Put { key: key.clone(), value, lease: Some(self.slots_lease(by).await?) };
         let txn = Txn { when: vec![Condition::Revision { key, is: 0 }], then: vec![put], otherwise: vec![] };
         self.send(&txn, by).await.map(drop)
@@ -166,30 +166,30 @@ impl Tallies {
     /// The transaction that answers a question by what was last seen, if that is still so.
     async fn swap(
         &self,
-        question: &Question,
+        request: &QuotaRequest,
         seen: &Seen,
         started: u32,
-        told: Told,
+        grant: Grant,
         by: Instant,
     ) -> Result<Txn, StoreError> {
-        let mut txn = Txn { otherwise: self.look(question), ..Txn::default() };
-        let counts = question.want > 0 || question.unused > 0;
+        let mut txn = Txn { otherwise: self.look(request), ..Txn::default() };
+        let counts = request.want > 0 || request.unused > 0;
         if counts {
-            txn.when.push(Condition::Revision { key: self.count_key(question), is: seen.counted });
+            txn.when.push(Condition::Revision { key: self.count_key(request), is: seen.counted });
         }
         if started != seen.started {
-            let lives = Duration::from_micros(question.period.get()).saturating_mul(COUNTS_LIVE);
+            let lives = Duration::from_micros(request.period.get()).saturating_mul(COUNTS_LIVE);
             let lease = Some(self.lent.lease(&self.etcd, lives, 1, by).await?);
             let value = started.to_string().into_bytes();
-            txn.then.push(Operation::Put { key: self.count_key(question), value, lease });
+            txn.then.push(Operation::Put { key: self.count_key(request), value, lease });
         }
-        if question.in_flight > 0 {
-            let (key, held) = (self.slot_key(question), question.held + told.granted);
-            txn.when.push(match question.want {
+        if request.in_flight > 0 {
+            let (key, held) = (self.slot_key(request), request.held + grant.granted);
+            txn.when.push(match request.want {
                 0 => Condition::Revision { key: key.clone(), is: seen.mine },
-                _ => Condition::UnchangedSince { prefix: self.slots_prefix(question), revision: seen.as_of },
+                _ => Condition::UnchangedSince { prefix: self.slots_prefix(request), revision: seen.as_of },
             });
-            let more = if told.is_short_of(question.want) { "+" } else { "" };
+            let more = if grant.is_short_of(request.want) { "+" } else { "" };
             txn.then.push(if held == 0 && more.is_empty() {
                 Operation::Delete { key }
             } else {
@@ -200,17 +200,17 @@ impl Tallies {
         Ok(txn)
     }
 
-    fn look(&self, question: &Question) -> Vec<Operation> {
-        let (key, prefix) = (self.count_key(question), self.slots_prefix(question));
+    fn look(&self, request: &QuotaRequest) -> Vec<Operation> {
+        let (key, prefix) = (self.count_key(request), self.slots_prefix(request));
         vec![Operation::Get { key }, Operation::GetPrefix { prefix }]
     }
 
     /// What a look found.
-    fn found(&self, question: &Question, outcome: &Outcome) -> Result<Seen, StoreError> {
+    fn found(&self, request: &QuotaRequest, outcome: &Outcome) -> Result<Seen, StoreError> {
         let [count, slots] = outcome.found.as_slice() else {
             return Err(self.etcd.senseless("a look with other answers than were asked for"));
         };
-        let mine = self.slot_key(question);
+        let mine = self.slot_key(request);
         let number = |pair: &Pair| {
             let text =
                 std::str::from_utf8(&pair.value).ok().map(|text| (text.trim_end_matches('+'), text.ends_with('+')));
@@ -220,7 +220,7 @@ impl Tallies {
                 self.etcd.senseless(&format!("{key} holds no count; delete it"))
             })
         };
-        let mut seen = Seen { window: question.window, as_of: outcome.revision, ..Seen::default() };
+        let mut seen = Seen { window: request.window, as_of: outcome.revision, ..Seen::default() };
         if let Some(pair) = count.first() {
             (seen.started, seen.counted) = (number(pair)?.0, pair.revision);
         }
@@ -239,12 +239,12 @@ impl Tallies {
         self.etcd.transact(txn, left(by)).await
     }
 
-    fn remember(&self, question: &Question, known: Seen) {
+    fn remember(&self, request: &QuotaRequest, known: Seen) {
         let mut seen = locked(&self.seen);
         if seen.len() >= SEEN_MAX {
             seen.clear();
         }
-        seen.insert(question.name, known);
+        seen.insert(request.name, known);
     }
 
     async fn slots_lease(&self, by: Instant) -> Result<LeaseId, StoreError> {
@@ -257,21 +257,21 @@ impl Tallies {
         Ok(*locked(&self.slots).current.get_or_insert(lease))
     }
 
-    fn key(&self, question: &Question) -> String {
+    fn key(&self, request: &QuotaRequest) -> String {
         // Windows of another length are other windows.
-        format!("{}/{}/{}", self.place, question.period.get(), question.name)
+        format!("{}/{}/{}", self.place, request.period.get(), request.name)
     }
 
-    fn count_key(&self, question: &Question) -> Vec<u8> {
-        format!("{}/w/{}", self.key(question), question.window).into_bytes()
+    fn count_key(&self, request: &QuotaRequest) -> Vec<u8> {
+        format!("{}/w/{}", self.key(request), request.window).into_bytes()
     }
 
-    fn slots_prefix(&self, question: &Question) -> Vec<u8> {
-        format!("{}/f/", self.key(question)).into_bytes()
+    fn slots_prefix(&self, request: &QuotaRequest) -> Vec<u8> {
+        format!("{}/f/", self.key(request)).into_bytes()
     }
 
-    fn slot_key(&self, question: &Question) -> Vec<u8> {
-        format!("{}/f/{}", self.key(question), self.me).into_bytes()
+    fn slot_key(&self, request: &QuotaRequest) -> Vec<u8> {
+        format!("{}/f/{}", self.key(request), self.me).into_bytes()
     }
 }
 
@@ -282,14 +282,14 @@ impl Seen {
     }
 
     /// What is known after an answer.
-    fn after(self, started: u32, told: Told, question: &Question, revision: i64) -> Seen {
+    fn after(self, started: u32, grant: Grant, request: &QuotaRequest, revision: i64) -> Seen {
         let counted = if started == self.started { self.counted } else { revision };
-        let looked = question.in_flight > 0 && question.want > 0;
-        let is_there = question.held + told.granted > 0 || told.is_short_of(question.want);
+        let looked = request.in_flight > 0 && request.want > 0;
+        let is_there = request.held + grant.granted > 0 || grant.is_short_of(request.want);
         let mine = if is_there { revision } else { 0 };
         // Whoever only told what he holds did not look at the others.
         let as_of = if looked { revision } else { self.as_of };
-        let others = Others { me_too: told.is_short_of(question.want), ..self.others };
+        let others = Others { me_too: grant.is_short_of(request.want), ..self.others };
         Seen { window: self.window, started, counted, others, mine, as_of }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate_core::Micros;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
 use tidegate_core::replicas::CLOCKS_DIFFER;
-use tidegate_core::turnstile::{Question as Want, Told};
+use tidegate_core::turnstile::{Grant, QuotaRequest};
 
 /// What is counted of grants.
 #[derive(Debug, Default)]
@@ -91,17 +91,17 @@ impl Backend for Redis {
         self.list(question, which, after, most, when).await
     }
 
-    async fn grant(&self, holder: Holder<'_>, want: &Want, within: Duration) -> Result<Told, StoreError> {
+    async fn grant(&self, holder: Holder<'_>, want: &QuotaRequest, within: Duration) -> Result<Grant, StoreError> {
         let (number, asked_at) = (self.grants.number.fetch_add(1, Relaxed) + 1, Instant::now());
         self.grants.round_trips.fetch_add(1, Relaxed);
         match self.buy(tally_key(holder, want), (holder.me, number), want, None, within).await? {
-            Bought::Told(told) => Ok(told),
-            Bought::Overtaken => Ok(Told::FAILED),
+            Bought::Granted(grant) => Ok(grant),
+            Bought::Overtaken => Ok(Grant::FAILED),
             Bought::OtherTime(at) => Err(self.other_window(want, at, asked_at.elapsed())),
         }
     }
 
-    async fn keep_slots(&self, holder: Holder<'_>, held: &[Want], within: Duration) -> Result<(), StoreError> {
+    async fn keep_slots(&self, holder: Holder<'_>, held: &[QuotaRequest], within: Duration) -> Result<(), StoreError> {
         let mut outcome = Ok(());
         for want in held {
             self.grants.round_trips.fetch_add(1, Relaxed);
@@ -145,7 +145,7 @@ impl Redis {
     }
 
     /// The server took so long that the window was over, or its clock is another one.
-    fn other_window(&self, want: &Want, theirs: Micros, took: Duration) -> StoreError {
+    fn other_window(&self, want: &QuotaRequest, theirs: Micros, took: Duration) -> StoreError {
         let address = self.url().to_string();
         let began = want.window.saturating_mul(want.period.get());
         let why = match took.as_micros() > CLOCKS_DIFFER.get().into() {
@@ -160,6 +160,6 @@ impl Redis {
 }
 
 /// Windows of another length are other windows.
-fn tally_key(holder: Holder<'_>, want: &Want) -> Vec<u8> {
+fn tally_key(holder: Holder<'_>, want: &QuotaRequest) -> Vec<u8> {
     format!("tidegate:exact:{}:{}:{{{}}}", holder.pool, want.period.get(), want.name).into_bytes()
 }

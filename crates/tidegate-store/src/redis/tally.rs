@@ -5,13 +5,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::replicas::{CLOCKS_DIFFER, ReplicaId, SLOTS_LEASE};
-use tidegate_core::turnstile::{Outlook, Question, Told};
+use tidegate_core::turnstile::{Grant, Outlook, QuotaRequest};
 
 /// What Redis says to a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bought {
     /// An answer.
-    Told(Told),
+    Granted(Grant),
     /// A later question was heard before this one.
     Overtaken,
     /// By the server's clock, which says this, it is another window.
@@ -27,13 +27,13 @@ impl Redis {
         &self,
         key: Vec<u8>,
         (me, number): (ReplicaId, u64),
-        question: &Question,
+        request: &QuotaRequest,
         now: Option<Micros>,
         within: Duration,
     ) -> Result<Bought, StoreError> {
         static MADE: OnceLock<Lua> = OnceLock::new();
         let lua = MADE.get_or_init(|| Lua::new(include_str!("lua/tally.lua")));
-        let Question { period, window, limit, in_flight, held, want, unused, name: _ } = *question;
+        let QuotaRequest { period, window, limit, in_flight, held, want, unused, name: _ } = *request;
         let arguments = [
             now.map(|now| now.get().to_string()).unwrap_or_default(),
             me.to_string(),
@@ -83,5 +83,5 @@ fn bought(reply: &Reply) -> Option<Bought> {
         4 => return Some(Bought::OtherTime(Micros::new(value)?)),
         _ => return None,
     };
-    Some(Bought::Told(Told { granted: u32::try_from(value).ok()?, outlook }))
+    Some(Bought::Granted(Grant { granted: u32::try_from(value).ok()?, outlook }))
 }

@@ -8,7 +8,7 @@ use crate::table::{Listing, Which};
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
-use tidegate_core::turnstile::{Question as Want, Told};
+use tidegate_core::turnstile::{Grant, QuotaRequest};
 
 /// One store. The engine asks it through [`super::Store`].
 pub(crate) trait Backend {
@@ -82,12 +82,17 @@ pub(crate) trait Backend {
     }
 
     /// Asks for starts of one key of a pool, and for slots.
-    async fn grant(&self, _holder: Holder<'_>, _want: &Want, _within: Duration) -> Result<Told, StoreError> {
+    async fn grant(&self, _holder: Holder<'_>, _want: &QuotaRequest, _within: Duration) -> Result<Grant, StoreError> {
         Err(self.cannot("let replicas count together"))
     }
 
     /// Keeps the slots that a replica holds from being taken for lost.
-    async fn keep_slots(&self, _holder: Holder<'_>, _held: &[Want], _within: Duration) -> Result<(), StoreError> {
+    async fn keep_slots(
+        &self,
+        _holder: Holder<'_>,
+        _held: &[QuotaRequest],
+        _within: Duration,
+    ) -> Result<(), StoreError> {
         Err(self.cannot("let replicas count together"))
     }
 

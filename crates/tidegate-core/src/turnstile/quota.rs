@@ -33,7 +33,7 @@ impl fmt::Display for Name {
 
 /// What the store is asked about one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Question {
+pub struct QuotaRequest {
     /// Whom it is about.
     pub name: Name,
     /// The length of a window.
@@ -54,29 +54,29 @@ pub struct Question {
 
 /// A question that is on its way. It must come back through [`super::Turnstile::answered`].
 #[derive(PartialEq, Eq, Debug)]
-#[must_use = "while a question is not answered, its key asks no other"]
-pub struct Ask {
+#[must_use = "while a request is not answered, its key asks no other"]
+pub struct PendingRequest {
     pub(super) place: u32,
     /// When the window began.
     began: Micros,
     /// When the question was taken.
     pub(super) at: Micros,
     /// What is asked.
-    pub question: Question,
+    pub request: QuotaRequest,
 }
 
 /// What the store says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct Grant {
     /// How many more may start, of those that were wanted.
     pub granted: u32,
     /// What is left after that.
     pub outlook: Outlook,
 }
 
-impl Told {
+impl Grant {
     /// There was no answer, or none that can be used.
-    pub const FAILED: Told = Told { granted: 0, outlook: Outlook::Failed };
+    pub const FAILED: Grant = Grant { granted: 0, outlook: Outlook::Failed };
 
     /// Is there no room for all of what was wanted?
     #[must_use]
@@ -100,9 +100,9 @@ pub enum Outlook {
 
 /// How a turnstile deals with a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Dealings {
+pub struct StoreTerms {
     /// For how long the store may fail before nobody waits for it any more.
-    pub patience: Micros,
+    pub outage_max: Micros,
     /// True: who stands in line is called with every answer that is no, so that he can go.
     pub call_all: bool,
 }
@@ -120,17 +120,17 @@ struct Account {
     /// Until when `outlook` is believed.
     believed: Micros,
     /// What the store takes to be held; `None`: that is not known.
-    told: Option<u32>,
+    reported: Option<u32>,
     /// It was told that there is no room for what it wanted, and the store remembers that.
     is_short: bool,
     /// Since when there was no answer.
     failing_since: Option<Micros>,
-    errand: Errand,
+    next: NextRequest,
 }
 
 /// When the next question is to be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Errand {
+enum NextRequest {
     /// There is none.
     Idle,
     /// As soon as somebody carries it.
@@ -138,7 +138,7 @@ enum Errand {
     /// Not before this time.
     At(Micros),
     /// It is on its way.
-    Out,
+    Sent,
 }
 
 /// What a place has and needs.
@@ -150,12 +150,12 @@ pub(super) struct Needs {
 }
 
 #[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) dealings: Dealings,
+pub(super) struct QuotaAccounts {
+    pub(super) terms: StoreTerms,
     accounts: Vec<Account>,
-    /// Places with [`Errand::Now`].
+    /// Places with [`NextRequest::Now`].
     now: VecDeque<u32>,
-    /// Places with [`Errand::At`].
+    /// Places with [`NextRequest::At`].
     timed: BTreeSet<(Micros, u32)>,
     /// Since when no answer came, of any key.
     failing_since: Option<Micros>,
@@ -178,10 +178,10 @@ impl Account {
             bought: 0,
             outlook: Outlook::Open,
             believed: Micros::ZERO,
-            told: Some(0),
+            reported: Some(0),
             is_short: false,
             failing_since: None,
-            errand: Errand::Idle,
+            next: NextRequest::Idle,
         }
     }
 
@@ -193,30 +193,30 @@ impl Account {
 
     /// Is there something that the store should know, though nothing is wanted of it?
     fn has_news(&self, needs: Needs) -> bool {
-        needs.unused > 0 || self.told != Some(needs.held) || self.is_short && needs.want == 0
+        needs.unused > 0 || self.reported != Some(needs.held) || self.is_short && needs.want == 0
     }
 
     /// When to ask for what is needed.
-    fn errand(&self, needs: Needs, window: Micros, now: Micros) -> Errand {
+    fn next(&self, needs: Needs, window: Micros, now: Micros) -> NextRequest {
         let news = self.has_news(needs);
         let no_sooner = if news { now.saturating_add(SOON) } else { self.believed };
-        match (self.errand, self.outlook(window, now)) {
+        match (self.next, self.outlook(window, now)) {
             // Whoever carries it looks again what is needed by then.
-            (Errand::Out | Errand::Now, _) => self.errand,
-            _ if needs.want == 0 && !news => Errand::Idle,
-            (_, Outlook::Failed) => Errand::At(self.believed),
-            (_, Outlook::Open) if needs.want > 0 || self.told.is_none() => Errand::Now,
+            (NextRequest::Sent | NextRequest::Now, _) => self.next,
+            _ if needs.want == 0 && !news => NextRequest::Idle,
+            (_, Outlook::Failed) => NextRequest::At(self.believed),
+            (_, Outlook::Open) if needs.want > 0 || self.reported.is_none() => NextRequest::Now,
             // What has ended here makes room for what waits here.
-            (_, Outlook::Full) if needs.want > 0 && self.told > Some(needs.held) => Errand::Now,
-            (Errand::At(due), _) => Errand::At(due.min(no_sooner)),
-            _ => Errand::At(no_sooner),
+            (_, Outlook::Full) if needs.want > 0 && self.reported > Some(needs.held) => NextRequest::Now,
+            (NextRequest::At(due), _) => NextRequest::At(due.min(no_sooner)),
+            _ => NextRequest::At(no_sooner),
         }
     }
 }
 
-impl Desk {
-    pub(super) fn new(dealings: Dealings) -> Desk {
-        Desk { dealings, accounts: Vec::new(), now: VecDeque::new(), timed: BTreeSet::new(), failing_since: None }
+impl QuotaAccounts {
+    pub(super) fn new(terms: StoreTerms) -> QuotaAccounts {
+        QuotaAccounts { terms, accounts: Vec::new(), now: VecDeque::new(), timed: BTreeSet::new(), failing_since: None }
     }
 
     /// Opens an account for a place, if it has none under this name.
@@ -241,7 +241,7 @@ impl Desk {
             return Outlook::Open;
         };
         match (account.failing_since, account.outlook(window, now)) {
-            (Some(since), _) if now.saturating_sub(since) >= self.dealings.patience => Outlook::Failed,
+            (Some(since), _) if now.saturating_sub(since) >= self.terms.outage_max => Outlook::Failed,
             // One failure is not the end: it is asked again.
             (_, Outlook::Failed) => Outlook::Open,
             (_, outlook) => outlook,
@@ -250,24 +250,24 @@ impl Desk {
 
     /// Nothing is out, or to be asked, and the store holds nothing for it: its place may be forgotten.
     pub(super) fn is_settled(&self, place: u32) -> bool {
-        self.accounts.get(at(place)).is_none_or(|account| account.errand == Errand::Idle)
+        self.accounts.get(at(place)).is_none_or(|account| account.next == NextRequest::Idle)
     }
 
     /// Notes what a place needs.
     pub(super) fn arrange(&mut self, place: u32, needs: Needs, window: Micros, now: Micros) {
         let Some(account) = self.accounts.get_mut(at(place)) else { return };
-        let errand = account.errand(needs, window, now);
-        let was = std::mem::replace(&mut account.errand, errand);
-        if was == errand {
+        let next = account.next(needs, window, now);
+        let was = std::mem::replace(&mut account.next, next);
+        if was == next {
             return;
         }
-        if let Errand::At(due) = was {
+        if let NextRequest::At(due) = was {
             self.timed.remove(&(due, place));
         }
-        match errand {
-            Errand::Now => self.now.push_back(place),
-            Errand::At(due) => drop(self.timed.insert((due, place))),
-            Errand::Idle | Errand::Out => {}
+        match next {
+            NextRequest::Now => self.now.push_back(place),
+            NextRequest::At(due) => drop(self.timed.insert((due, place))),
+            NextRequest::Idle | NextRequest::Sent => {}
         }
     }
 
@@ -283,7 +283,7 @@ impl Desk {
             _ => None,
         };
         let next = due.or_else(|| self.now.pop_front())?;
-        self.accounts[at(next)].errand = Errand::Idle;
+        self.accounts[at(next)].next = NextRequest::Idle;
         Some(next)
     }
 
@@ -295,40 +295,40 @@ impl Desk {
         bounds: &Bounds,
         began: Micros,
         now: Micros,
-    ) -> Option<Ask> {
+    ) -> Option<PendingRequest> {
         let account = &mut self.accounts[at(place)];
         let Needs { held, want, unused } = needs;
         if want == 0 && !account.has_news(needs) {
             return None;
         }
-        account.errand = Errand::Out;
+        account.next = NextRequest::Sent;
         account.bought -= unused;
         let (period, limit, in_flight) = (bounds.limit.period(), bounds.limit.count(), bounds.in_flight);
         let (name, window) = (account.name, began.get() / period.get());
-        let question = Question { name, period, window, limit, in_flight, held, want, unused };
-        Some(Ask { place, began, at: now, question })
+        let request = QuotaRequest { name, period, window, limit, in_flight, held, want, unused };
+        Some(PendingRequest { place, began, at: now, request })
     }
 
     /// Notes an answer. What it grants counts if its window is still the current one.
-    pub(super) fn receive(&mut self, ask: &Ask, told: Told, window: Micros, now: Micros) {
-        let account = &mut self.accounts[at(ask.place)];
-        account.errand = Errand::Idle;
+    pub(super) fn receive(&mut self, pending: &PendingRequest, grant: Grant, window: Micros, now: Micros) {
+        let account = &mut self.accounts[at(pending.place)];
+        account.next = NextRequest::Idle;
         if account.window != window {
             (account.window, account.bought) = (window, 0);
         }
-        let failed = told.outlook == Outlook::Failed;
-        let is_current = ask.began == window;
+        let failed = grant.outlook == Outlook::Failed;
+        let is_current = pending.began == window;
         if is_current {
-            account.bought += told.granted;
+            account.bought += grant.granted;
         }
-        account.outlook = if is_current || failed { told.outlook } else { Outlook::Open };
-        let part = Micros::saturating(ask.question.period.get() / BELIEVED_PART);
+        account.outlook = if is_current || failed { grant.outlook } else { Outlook::Open };
+        let part = Micros::saturating(pending.request.period.get() / BELIEVED_PART);
         let believed = part.clamp(*BELIEVED.start(), *BELIEVED.end());
         let believed = if account.outlook == Outlook::Full { believed.min(FULL_BELIEVED) } else { believed };
         account.believed = now.saturating_add(believed);
-        let lent = if ask.question.in_flight > 0 { told.granted } else { 0 };
-        account.told = (!failed).then(|| ask.question.held + lent);
-        account.is_short = told.is_short_of(ask.question.want);
+        let lent = if pending.request.in_flight > 0 { grant.granted } else { 0 };
+        account.reported = (!failed).then(|| pending.request.held + lent);
+        account.is_short = grant.is_short_of(pending.request.want);
         // A key that fails for the first time has waited for nothing if the others have failed for long.
         self.failing_since = if failed { self.failing_since.or(Some(now)) } else { None };
         account.failing_since = if failed { account.failing_since.or(self.failing_since) } else { None };
