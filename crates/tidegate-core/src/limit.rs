@@ -3,7 +3,7 @@
 //! The limit is a parameter of every decision and never part of a state, so that a changed limit
 //! applies from the next call. It is checked once, here; past this border code trusts it.
 
-use crate::replicas::{Parts, Schedule};
+use crate::replicas::{Schedule, Shares};
 use crate::{Micros, text};
 use std::{fmt, str::FromStr};
 
@@ -24,8 +24,8 @@ pub struct Limit {
     burst: Option<u32>,
     block: Option<Micros>,
     bucket: Bucket,
-    /// What of it this process holds, if replicas share it; see [`Limit::in_parts`].
-    parts: Option<Parts>,
+    /// What of it this process holds, if replicas share it; see [`Limit::shared`].
+    shares: Option<Shares>,
 }
 
 /// The limit as a token bucket sees it, worked out once: divisions are most of a decision's cost.
@@ -66,7 +66,7 @@ impl Limit {
         if period < PERIOD_MIN || period > PERIOD_MAX {
             return Err(LimitError::Period(period));
         }
-        Ok(Limit { count, period, burst: None, block: None, bucket: Bucket::new(count, period, count), parts: None })
+        Ok(Limit { count, period, burst: None, block: None, bucket: Bucket::new(count, period, count), shares: None })
     }
 
     /// The same limit with room for `burst` at once.
@@ -94,30 +94,30 @@ impl Limit {
     /// The same limit of all replicas, of which this process holds a part in each aligned window. Only aligned windows
     /// look at it.
     #[must_use]
-    pub(crate) fn in_parts(self, schedule: &Schedule) -> Limit {
-        Limit { parts: Some(Parts::of(schedule)), ..self }
+    pub(crate) fn shared(self, schedule: &Schedule) -> Limit {
+        Limit { shares: Some(Shares::of(schedule)), ..self }
     }
 
     /// How much of it this process may take in the aligned window that holds `now`.
     #[must_use]
-    pub fn part_at(&self, now: Micros) -> u32 {
+    pub fn share_at(&self, now: Micros) -> u32 {
         self.count_from(now)
     }
 
     /// How much of it this process may take in the aligned window that begins at `start`.
     #[inline]
     pub(crate) fn count_from(&self, start: Micros) -> u32 {
-        match &self.parts {
+        match &self.shares {
             None => self.count,
-            Some(parts) => parts.share(self.count, start.get() / self.period.get()),
+            Some(shares) => shares.share(self.count, start.get() / self.period.get()),
         }
     }
 
     /// The same limit with what this process may take in every window, as a sketch knows none.
     pub(crate) fn at_least(self) -> Limit {
-        match self.parts {
+        match self.shares {
             None => self,
-            Some(parts) => Limit { count: parts.least(self.count), ..self },
+            Some(shares) => Limit { count: shares.least(self.count), ..self },
         }
     }
 

@@ -2,26 +2,26 @@
 //!
 //! **The idea.** R replicas split N starts a window. Who is a replica is written in one *register* of a store,
 //! the [`Roster`], by compare-and-swap. It says for each window who takes part in it, and it ends at a *horizon*:
-//! windows before it are **promised**, and what is promised is never changed. Whoever joins, leaves or falls
-//! silent does so from the horizon on. A replica grants in a window only by a promise that it has read. So two
+//! windows before it are **assigned**, and an assignment is never changed. Whoever joins, leaves or falls
+//! silent does so from the horizon on. A replica grants in a window only by an assignment that it has read. So two
 //! replicas can know less or more than each other, but never something else, and in no window do the parts of
 //! all add up to more than N (promise A8).
 //!
 //! **What safety rests on.** Not on clocks, not on leases, not on how long a message or a pause takes: only on
 //! the register, which must not go back to an older value. A replica that is cut off or paused grants to the end
-//! of what it was promised and no further; it looks at its clock for the window right before each grant.
+//! of what it was assigned and no further; it looks at its clock for the window right before each grant.
 //! Clocks say which window it is: the time at which a start of window w reaches the upstream is as wrong as the
 //! clock of its replica.
 //!
 //! **Lost registers.** A register may be lost whole (flushed, expired). A new one begins after all that the
-//! lost one could have promised: promises reach a lease ahead of some replica's clock, so a lease and the margin
+//! lost one could have assigned: assignments reach a lease ahead of some replica's clock, so a lease and the margin
 //! ahead of the clock of whoever has seen the new register is late enough, if no two clocks differ by
 //! more than [`Terms::margin`]. That is the one place where safety needs clocks.
 //!
 //! **An example.** 90 per minute, replicas a, b and c have 30 each; the lease is 3 s. b is killed at 12:00:20.
 //! The others go on renewing, and the horizon stays at 12:01:00. At 12:00:24 b has been silent for longer than a
 //! lease, and a writes: from 12:01:00 on, a and c. Until then b's 30 are nobody's. Had b died at 12:00:58, then
-//! 12:01 would have been promised already, and the two would have 45 each from 12:02:00.
+//! 12:01 would have been assigned already, and the two would have 45 each from 12:02:00.
 //!
 //! **Known weakness.** The parts of a replica without demand are not used by the others: that is the
 //! price of asking nobody. One replica whose clock is far ahead pushes the horizon there, and until then the members
@@ -38,7 +38,7 @@ mod tally;
 
 pub use replica::Replica;
 pub use roster::{MEMBERS_MAX, ReplicaId, Roster, RosterError};
-pub use schedule::{Parts, Schedule, Stretch, share};
+pub use schedule::{Schedule, Shares, Stretch, share};
 pub use tally::{CLOCKS_DIFFER, Others, SLOTS_LEASE, Tally, grant};
 
 use crate::Micros;
@@ -48,7 +48,7 @@ use crate::Micros;
 pub struct Terms {
     /// The length of a window.
     pub period: Micros,
-    /// How far ahead windows are promised, and after how much silence somebody is taken for gone.
+    /// How far ahead windows are assigned, and after how much silence somebody is taken for gone.
     pub lease: Micros,
     /// How far two clocks may differ.
     pub margin: Micros,

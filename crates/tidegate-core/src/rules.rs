@@ -126,10 +126,10 @@ impl Rules {
     /// The same rules of all replicas, of which this process holds what the schedule says. `None`: only one limit of
     /// aligned windows, without a block, can be held in parts.
     #[must_use]
-    pub fn in_parts(&self, schedule: &Schedule) -> Option<Rules> {
+    pub fn shared(&self, schedule: &Schedule) -> Option<Rules> {
         let [limit] = &*self.limits else { return None };
         let fits = self.algorithm == Algorithm::AlignedWindow && limit.block().is_none();
-        fits.then(|| Rules { limits: [limit.in_parts(schedule)].into(), ..self.clone() })
+        fits.then(|| Rules { limits: [limit.shared(schedule)].into(), ..self.clone() })
     }
 
     /// How it counts.

@@ -20,7 +20,7 @@
 //!
 //! **Known weakness.** Windows are fixed: 2 × count can start around a boundary, in less than a period.
 //!
-//! **Parts of a limit.** A process may hold only a part of each limit ([`Turnstile::set_parts`]), or none of its own: then
+//! **Parts of a limit.** A process may hold only a part of each limit ([`Turnstile::set_share`]), or none of its own: then
 //! starts are bought of a store, key by key, and whoever wants to start waits for its answer ([`Turnstile::count_at_store`]).
 //!
 //! What is not here: sockets, wakers, locks. `W` is whatever the caller wants back when somebody's turn
@@ -136,7 +136,7 @@ pub struct Turnstile<W> {
     under_way: u32,
     called: Vec<W>,
     /// What this process may start, if it holds only a part of the limit.
-    parts: Option<Schedule>,
+    schedule: Option<Schedule>,
     /// Where starts are bought, if this process has none of its own.
     quota: Option<QuotaAccounts>,
 }
@@ -147,7 +147,17 @@ impl<W> Turnstile<W> {
     pub fn new(bounds: Bounds) -> Turnstile<W> {
         let (places, waiters) = (Places::default(), Waiters::default());
         let (now, window) = (Micros::ZERO, Micros::ZERO);
-        Turnstile { bounds, now, window, places, waiters, under_way: 0, called: Vec::new(), parts: None, quota: None }
+        Turnstile {
+            bounds,
+            now,
+            window,
+            places,
+            waiters,
+            under_way: 0,
+            called: Vec::new(),
+            schedule: None,
+            quota: None,
+        }
     }
 
     /// Starts at once, or says why not.
@@ -267,7 +277,7 @@ impl<W> Turnstile<W> {
     /// Lets nobody else of this permit's key start in its window: whoever counts for others, too, says that all starts are
     /// taken. The permit itself is given back as ever.
     pub fn exhaust(&mut self, permit: &Permit) {
-        let may = self.part().unwrap_or(0);
+        let may = self.share().unwrap_or(0);
         let place = &mut self.places[permit.place];
         if place.window == permit.window {
             // One more, which comes back with the permit.
@@ -336,21 +346,21 @@ impl<W> Turnstile<W> {
     }
 
     /// This process holds only a part of the limit, and its part is this. Who waits for it to be told gets it.
-    pub fn set_parts(&mut self, parts: Schedule, now: Micros) {
+    pub fn set_share(&mut self, schedule: Schedule, now: Micros) {
         self.turn(now);
-        if self.parts.as_ref() != Some(&parts) {
-            self.parts = Some(parts);
+        if self.schedule.as_ref() != Some(&schedule) {
+            self.schedule = Some(schedule);
             self.line_up_again(now);
         }
     }
 
     /// How often a key may start in the current window; `None`: that is not known yet.
     #[must_use]
-    pub fn part(&self) -> Option<u32> {
+    pub fn share(&self) -> Option<u32> {
         let (count, period) = (self.bounds.limit.count(), self.bounds.limit.period());
-        match &self.parts {
+        match &self.schedule {
             None => Some(count),
-            Some(parts) => parts.share(count, self.window.get() / period.get()),
+            Some(schedule) => schedule.share(count, self.window.get() / period.get()),
         }
     }
 
@@ -467,7 +477,7 @@ impl<W> Turnstile<W> {
         let place = &self.places[at];
         let started = if place.window == self.window { place.started } else { 0 };
         let may = match &self.quota {
-            None => self.part().unwrap_or(0),
+            None => self.share().unwrap_or(0),
             Some(quota) => quota.bought(at, self.window),
         };
         may.saturating_sub(started)

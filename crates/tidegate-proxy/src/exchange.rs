@@ -172,7 +172,7 @@ fn line_up(
     (key, name): (KeyHash, Option<Name>),
     weight: u32,
 ) -> Outcome<Waiting> {
-    if site.queue.part().is_none() && site.others.error().is_some() {
+    if site.queue.share().is_none() && site.others.error().is_some() {
         return Err(Box::new(store_down()));
     }
     let goes = match closed {

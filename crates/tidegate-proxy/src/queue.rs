@@ -137,16 +137,16 @@ impl Queue {
     }
 
     /// What this process holds of the limit.
-    pub(crate) fn set_parts(&self, parts: Schedule) {
-        self.with(|turnstile, now| turnstile.set_parts(parts, now));
+    pub(crate) fn set_share(&self, schedule: Schedule) {
+        self.with(|turnstile, now| turnstile.set_share(schedule, now));
         self.wake_timer();
     }
 
     /// Starts per key in the current window; `None`: not known yet.
-    pub(crate) fn part(&self) -> Option<u32> {
+    pub(crate) fn share(&self) -> Option<u32> {
         self.with(|turnstile, now| {
             turnstile.turn(now);
-            turnstile.part()
+            turnstile.share()
         })
     }
 

@@ -65,7 +65,7 @@ impl Others {
 /// What this replica holds and who the others are, for Prometheus.
 pub(crate) fn push_metrics(site: &Site, page: &mut Page) {
     if site.is_shared() {
-        for (name, help, value) in site.others.figures(site.queue.part()) {
+        for (name, help, value) in site.others.figures(site.queue.share()) {
             push(page, &format!("tidegate_proxy_{name}"), Kind::Gauge, help, value);
         }
         let age = seconds(site.others.age(site.clock.now()).get());
@@ -78,7 +78,7 @@ pub(crate) fn push_json(site: &Site, page: &mut String) {
     if site.is_shared() {
         // The object's own brace.
         page.truncate(page.trim_end().len() - 1);
-        for (name, _, value) in site.others.figures(site.queue.part()) {
+        for (name, _, value) in site.others.figures(site.queue.share()) {
             let _ = write!(page, ",\"{name}\":{value}");
         }
         let _ = write!(page, ",\"seen_us\":{}", site.others.age(site.clock.now()).get());
@@ -94,7 +94,7 @@ pub(crate) async fn share(site: Arc<Site>) {
         let (name, period) = (limiter.spec().name.clone(), site.rules.load().policy.limit().period());
         let tell = |seen: &Seen| {
             if let Some(schedule) = site.gate.schedule(&name) {
-                site.queue.set_parts(schedule);
+                site.queue.set_share(schedule);
             }
             site.others.note(seen);
         };

@@ -85,7 +85,7 @@ impl Site {
             rules: ArcSwap::from_pointee(Rules::new(policy, 0)),
         };
         if let Some(schedule) = schedule {
-            site.queue.set_parts(schedule);
+            site.queue.set_share(schedule);
         }
         site.count_at_store();
         site
@@ -152,7 +152,7 @@ impl Site {
         self.count_at_store();
         if let Some(schedule) = schedule {
             // What was assigned is of windows of another length.
-            self.queue.set_parts(schedule);
+            self.queue.set_share(schedule);
         }
         self.queue.set_bounds(bounds);
     }

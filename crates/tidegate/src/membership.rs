@@ -18,7 +18,7 @@ pub struct Seen {
     pub me: String,
     /// The members from the last change on.
     pub members: Vec<String>,
-    /// The first window, by number, of which nothing is promised.
+    /// The first window, by number, of which nothing is assigned.
     pub horizon: u64,
     /// When the register was last read.
     pub at: Micros,

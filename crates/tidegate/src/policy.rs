@@ -224,7 +224,7 @@ impl Policy {
             if limiter.replicas == Replicas::Exact {
                 continue;
             }
-            if limiter.rules.in_parts(&Schedule::NONE).is_none() {
+            if limiter.rules.shared(&Schedule::NONE).is_none() {
                 return fail(PolicyProblem::NotShareable(limiter.name.clone()));
             }
             let meets = |other: &&LimiterSpec| !other.by.is_empty() && other.domain == limiter.domain;

@@ -66,7 +66,7 @@ impl Replica {
     }
 
     /// What to write over `seen`, which was learnt before: this replica was heard, those who are silent
-    /// are gone, and the windows of the next lease are promised. `None`: the register is empty.
+    /// are gone, and the windows of the next lease are assigned. `None`: the register is empty.
     #[must_use]
     pub fn renewed(&self, seen: Option<&Roster>, now: Micros) -> Roster {
         let Some(seen) = seen else { return self.new_roster(now) };
@@ -75,8 +75,8 @@ impl Replica {
             members.push(self.id);
         }
         let mut roster = seen.clone();
-        // A new register opens here; what the one before it may have promised is over by then.
-        let open = seen.horizon.unwrap_or_else(|| self.after_all_promises(now));
+        // A new register opens here; what the one before it may have assigned is over by then.
+        let open = seen.horizon.unwrap_or_else(|| self.after_all_assigned(now));
         if seen.horizon.is_none() {
             roster.spans.iter_mut().for_each(|span| span.first = open);
         }
@@ -97,15 +97,15 @@ impl Replica {
         Some(roster)
     }
 
-    /// Promises nothing: how long it took until it was written is not known. Who reads it opens it.
+    /// Assigns nothing: how long it took until it was written is not known. Who reads it opens it.
     fn new_roster(&self, now: Micros) -> Roster {
-        let first = self.after_all_promises(now);
+        let first = self.after_all_assigned(now);
         let beats = vec![(self.id, now.get())];
         Roster { horizon: None, spans: vec![Span { first, members: vec![self.id] }], beats }
     }
 
-    /// The first window that nobody can have been promised by now.
-    fn after_all_promises(&self, now: Micros) -> u64 {
+    /// The first window that no register can have assigned by now.
+    fn after_all_assigned(&self, now: Micros) -> u64 {
         let reach = self.terms.lease.saturating_add(self.terms.margin);
         self.terms.window(now.saturating_add(reach)) + 1
     }
@@ -120,7 +120,7 @@ impl Replica {
 const PAST_KEPT: u64 = 2;
 
 impl Roster {
-    /// From window `first` on, which nobody was promised, these are the members.
+    /// From window `first` on, which is not assigned yet, these are the members.
     fn change(&mut self, mut members: Vec<ReplicaId>, first: u64) {
         members.sort_unstable();
         let Some(last) = self.spans.last_mut() else { return };

@@ -1,4 +1,4 @@
-//! The register's value: who takes part from which window on, and up to where that is promised.
+//! The register's value: who takes part from which window on, and up to where that is assigned.
 //!
 //! It is text, so that a person can read it in the store:
 //!
@@ -34,7 +34,7 @@ pub(super) const SPANS_MAX: usize = 32;
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Roster {
-    /// The first window that is not promised. `None`: the register is new, and promises nothing yet.
+    /// The first window that is not assigned. `None`: the register is new, and assigns nothing yet.
     pub(super) horizon: Option<u64>,
     /// Who takes part, in order of the windows from which on.
     pub(super) spans: Vec<Span>,
@@ -55,13 +55,13 @@ impl Roster {
         self.spans.last().into_iter().flat_map(|span| span.members.iter().copied())
     }
 
-    /// The first window that is not promised, unless the register is new.
+    /// The first window that is not assigned, unless the register is new.
     #[must_use]
     pub fn horizon(&self) -> Option<u64> {
         self.horizon
     }
 
-    /// What is promised to one of them.
+    /// What is assigned to one of them.
     #[must_use]
     pub fn schedule(&self, id: ReplicaId) -> Schedule {
         let Some(horizon) = self.horizon else { return Schedule::NONE };

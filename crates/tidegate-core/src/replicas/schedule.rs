@@ -1,8 +1,8 @@
-//! What one replica has been promised: its rank among how many, by window.
+//! What one replica has been assigned: its rank among how many, by window.
 
 use std::num::NonZeroU16;
 
-/// The part of `count` that rank `rank` of `of` has in window `window` (promise A8).
+/// The share of `count` that rank `rank` of `of` has in window `window` (promise A8).
 ///
 /// What cannot be divided goes to the next ranks in each window, so that who has nothing changes.
 ///
@@ -42,7 +42,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Nothing is promised.
+    /// Nothing is assigned.
     pub const NONE: Schedule = Schedule { stretches: Vec::new() };
 
     /// These stretches, which must not overlap.
@@ -57,7 +57,7 @@ impl Schedule {
         Schedule { stretches: vec![Stretch { first: 0, end: u64::MAX, rank, of }] }
     }
 
-    /// The part of `count` in this window. `None`: nobody knows yet, and nothing may be started.
+    /// The share of `count` in this window. `None`: nobody knows yet, and nothing may be started.
     #[must_use]
     pub fn share(&self, count: u32, window: u64) -> Option<u32> {
         let stretch = self.at(window)?;
@@ -78,9 +78,9 @@ impl Schedule {
 }
 
 /// A schedule as a limit carries it: its latest two stretches, before and after the last change, in few bytes. In a
-/// window of which nothing is known the part is nothing.
+/// window of which nothing is known the share is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Parts {
+pub struct Shares {
     first: u64,
     /// Windows from `first` on until the change, and until the end.
     change: u32,
@@ -111,17 +111,17 @@ impl Standing {
     }
 }
 
-impl Parts {
+impl Shares {
     /// Those of a schedule.
     #[must_use]
-    pub fn of(schedule: &Schedule) -> Parts {
+    pub fn of(schedule: &Schedule) -> Shares {
         const NOTHING: Stretch = Stretch { first: 0, end: 0, rank: 0, of: 0 };
         let mut latest = schedule.stretches.iter().rev();
         let after = latest.next().unwrap_or(&NOTHING);
         // What does not end where the other begins is not known any more.
         let before = latest.next().filter(|before| before.end == after.first).unwrap_or(after);
         let windows = |until: u64| u32::try_from(until.saturating_sub(before.first)).unwrap_or(FOR_EVER);
-        Parts {
+        Shares {
             first: before.first,
             change: windows(after.first),
             end: windows(after.end),
@@ -130,7 +130,7 @@ impl Parts {
         }
     }
 
-    /// The part of `count` in this window.
+    /// The share of `count` in this window.
     #[must_use]
     pub const fn share(&self, count: u32, window: u64) -> u32 {
         let Some(since) = window.checked_sub(self.first) else { return 0 };
@@ -143,7 +143,7 @@ impl Parts {
         }
     }
 
-    /// What the part of `count` is at least, in every window to come: nothing where what is promised has an end.
+    /// What the share of `count` is at least, in every window to come: nothing where the assignment has an end.
     #[must_use]
     pub const fn least(&self, count: u32) -> u32 {
         let Standing { rank, of } = self.after;
@@ -156,22 +156,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_carries_what_was_promised_and_nothing_else() {
+    fn a_limit_carries_what_was_assigned_and_nothing_else() {
         let stretch = |first, end, rank, of| Stretch { first, end, rank, of };
         let schedule = Schedule::new(vec![stretch(10, 12, 0, 2), stretch(12, 14, 0, 3)]);
-        let parts = Parts::of(&schedule);
+        let shares = Shares::of(&schedule);
         for window in 9..15 {
-            assert_eq!(parts.share(8, window), schedule.share(8, window).unwrap_or(0), "{window}");
+            assert_eq!(shares.share(8, window), schedule.share(8, window).unwrap_or(0), "{window}");
         }
-        assert_eq!((parts.least(8), Parts::of(&Schedule::NONE).least(8)), (0, 0));
-        assert_eq!(Parts::of(&Schedule::fixed(2, 3)).least(8), 2);
-        assert_eq!(Parts::of(&Schedule::fixed(0, 0)).share(8, 1), 0, "one of none has nothing");
-        assert_eq!(Parts::of(&Schedule::NONE).share(8, 0), 0);
-        let apart = Parts::of(&Schedule::new(vec![stretch(10, 11, 0, 2), stretch(12, 14, 0, 3)]));
-        assert_eq!([10, 11, 12].map(|window| apart.share(9, window)), [0, 0, 3], "nothing where it has a hole");
-        let none = Parts::of(&Schedule::new(vec![stretch(10, 12, 3, 3)]));
+        assert_eq!((shares.least(8), Shares::of(&Schedule::NONE).least(8)), (0, 0));
+        assert_eq!(Shares::of(&Schedule::fixed(2, 3)).least(8), 2);
+        assert_eq!(Shares::of(&Schedule::fixed(0, 0)).share(8, 1), 0, "one of none has nothing");
+        assert_eq!(Shares::of(&Schedule::NONE).share(8, 0), 0);
+        let with_hole = Shares::of(&Schedule::new(vec![stretch(10, 11, 0, 2), stretch(12, 14, 0, 3)]));
+        assert_eq!([10, 11, 12].map(|window| with_hole.share(9, window)), [0, 0, 3], "nothing where it has a hole");
+        let none = Shares::of(&Schedule::new(vec![stretch(10, 12, 3, 3)]));
         assert_eq!((none.share(9, 10), none.least(9)), (0, 0), "who is none of them has nothing");
-        assert_eq!(Parts::of(&Schedule::fixed(1, 3)).share(3, 7), 1);
+        assert_eq!(Shares::of(&Schedule::fixed(1, 3)).share(3, 7), 1);
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_limit_never_makes_a_part_smaller() {
+    fn a_larger_limit_never_makes_a_share_smaller() {
         // So while a changed limit reaches one replica after the other, the sum is at most the larger limit.
         for (of, window) in (1..9).flat_map(|of| (0..9).map(move |window| (of, window))) {
             for (count, rank) in (0..40).flat_map(|count| (0..of).map(move |rank| (count, rank))) {

@@ -42,7 +42,7 @@ fn a8_the_simulation_finds_planted_faults() {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Sabotage {
     None,
-    /// A replica goes on for one window more than it was promised.
+    /// A replica goes on for one window more than it was assigned.
     PastTheHorizon,
     /// Changes of members apply to the current window.
     ChangeAtOnce,
@@ -248,7 +248,7 @@ impl World {
             let all = self.beliefs.entry(window).or_default();
             let belief = all.entry(id).or_insert((part, self.now));
             if belief.0 != part {
-                return Err(format!("{id} was promised {} of window {window}, and now {part}", belief.0));
+                return Err(format!("{id} was assigned {} of window {window}, and now {part}", belief.0));
             }
             let sum: u32 = all.values().map(|(part, _)| part).sum();
             if sum > self.count {

@@ -288,8 +288,8 @@ fn a8_a_part_of_the_limit_rotates_and_what_is_not_promised_waits() {
     use crate::replicas::{Schedule, Stretch};
     // 2 per minute over three: this one, the last, has 0, 1 and 1 in the windows 0, 1 and 2, and then nobody knows.
     let mut turnstile = Turnstile::<u32>::new(bounds("2 per minute", 0, 9));
-    let promised = |end| Schedule::new(vec![Stretch { first: 0, end, rank: 2, of: 3 }]);
-    turnstile.set_parts(promised(3), Micros::ZERO);
+    let assigned = |end| Schedule::new(vec![Stretch { first: 0, end, rank: 2, of: 3 }]);
+    turnstile.set_share(assigned(3), Micros::ZERO);
     for who in 0..5 {
         assert_eq!(turnstile.pass(key("a"), Micros::ZERO), Err(Closed::Limited(Some(Micros::from_secs(60)))));
         let _ = turnstile.wait(key("a"), 1, who, Micros::ZERO).unwrap();
@@ -300,8 +300,8 @@ fn a8_a_part_of_the_limit_rotates_and_what_is_not_promised_waits() {
     };
     let called: Vec<Vec<u32>> = [0, 60, 61, 120, 180, 200].map(|at| called_at(&mut turnstile, at)).into();
     assert_eq!(called, [vec![], vec![0], vec![], vec![1], vec![], vec![]]);
-    assert_eq!((turnstile.part(), turnstile.waiting()), (None, 3));
-    turnstile.set_parts(promised(5), Micros::from_secs(201));
-    assert_eq!((turnstile.called(), turnstile.part()), (vec![], Some(0)));
+    assert_eq!((turnstile.share(), turnstile.waiting()), (None, 3));
+    turnstile.set_share(assigned(5), Micros::from_secs(201));
+    assert_eq!((turnstile.called(), turnstile.share()), (vec![], Some(0)));
     assert_eq!(called_at(&mut turnstile, 240), [2]);
 }

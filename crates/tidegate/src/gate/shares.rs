@@ -59,7 +59,7 @@ impl Shares {
 
 /// The policy has made sure that the limiter can be shared.
 fn with_share(spec: &LimiterSpec, schedule: &Schedule) -> Option<LimiterSpec> {
-    Some(LimiterSpec { rules: spec.rules.in_parts(schedule)?, ..spec.clone() })
+    Some(LimiterSpec { rules: spec.rules.shared(schedule)?, ..spec.clone() })
 }
 
 impl Limiter {
@@ -101,6 +101,6 @@ impl Gate {
     pub fn share_now(&self, limiter: &str) -> Option<u32> {
         let (live, now) = (self.0.live.load(), self.now());
         let limiter = live.limiter(limiter).ok().filter(|limiter| limiter.is_shared())?;
-        limiter.in_force().rules.limits().first().map(|limit| limit.part_at(now))
+        limiter.in_force().rules.limits().first().map(|limit| limit.share_at(now))
     }
 }
