@@ -5,11 +5,11 @@
 //! stores put them back. Blocks are here too, as they are what a denial leaves behind.
 //! Invariant: unless every limit of every subject allows, no state is charged. What a strict average
 //! makes of a hit that it denied itself is its own memory of the denial, not a charge.
-//! Counting without asking, and asking without counting, are beside it in `apart`.
+//! Counting without asking, and asking without counting, are beside it in `separate`.
 
-mod apart;
+mod separate;
 
-pub use apart::{Analysis, IfBlocked, analyze, increment};
+pub use separate::{Analysis, IfBlocked, analyze, increment};
 
 use crate::{Check, Decision, Limit, Meter, Micros, Rate, Rules, State, Verdict};
 
