@@ -103,7 +103,7 @@ const _: () = assert!(tidegate_core::LIMITS_MAX < 16 && Algorithm::ALL.len() < 1
 
 /// How a table's entries go over to new rules.
 #[derive(Clone, Debug)]
-pub(crate) struct Passage {
+pub(crate) struct Migration {
     pub(crate) old: Shape,
     pub(crate) new: Shape,
     /// For each new limit, the old one whose states it takes over.

@@ -4,9 +4,9 @@
 //! several keys locks its shards in one global order, so that two such requests cannot wait for each
 //! other. Keys are known by a seeded 64-bit hash; names are kept only to be listed.
 
-mod apart;
 mod carry;
 mod change;
+mod separate;
 mod several;
 
 #[cfg(feature = "etcd")]
@@ -15,7 +15,7 @@ pub use several::decide_all;
 
 use crate::bare::{Guard, Lock, prefetch};
 use crate::budget::Budget;
-use crate::layout::{Passage, Shape};
+use crate::layout::{Migration, Shape};
 use crate::shard::{Counts, Frame, Place, Prepared, SHARD_BITS, SHARDS, Shard};
 use crate::slots::{LINE_BYTES, Slots};
 use crate::stats::KeyStats;
@@ -117,12 +117,12 @@ impl Table {
     ) -> Table {
         let cells = std::iter::repeat_with(Cell::default).take(SHARDS).collect();
         budget.take(EMPTY_BYTES);
-        let passage = Passage { old: shape, new: shape, from: Vec::new() };
+        let migration = Migration { old: shape, new: shape, from: Vec::new() };
         let layout = shape.layout(1);
         Table {
             layout: AtomicU32::new(layout),
             stride: AtomicUsize::new(shape.stride()),
-            current: RwLock::new(Arc::new(Current { rules: rules.clone(), layout, passage })),
+            current: RwLock::new(Arc::new(Current { rules: rules.clone(), layout, migration })),
             hasher,
             budget,
             sketch_width,

@@ -16,17 +16,17 @@
 //! them gets on with each round trip.
 
 mod batch;
-mod desk;
+mod coalescer;
 mod entry;
 mod seen;
 
-use super::lent::Lent;
+use super::lease_pool::LeasePool;
 use super::{Condition, Etcd, Operation, StoreError, Txn, left, locked};
 use crate::clock::Clock;
 use crate::remote::unreachable;
 use crate::store::{Answers, Asked, Question};
 use batch::{Request, Subject};
-use desk::Desk;
+use coalescer::Coalescer;
 use seen::Seen;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -42,9 +42,9 @@ pub struct Counts(Arc<Inner>);
 struct Inner {
     etcd: Etcd,
     clock: Clock,
-    desk: Mutex<Desk>,
+    coalescer: Mutex<Coalescer>,
     seen: Mutex<Seen>,
-    lent: Lent,
+    leases: LeasePool,
     /// Transactions so far.
     round_trips: AtomicU64,
 }
@@ -56,8 +56,8 @@ impl Counts {
     /// Counts in this etcd, by this clock.
     #[must_use]
     pub fn new(etcd: Etcd, clock: Clock) -> Counts {
-        let (desk, seen, lent) = Default::default();
-        Counts(Arc::new(Inner { etcd, clock, desk, seen, lent, round_trips: AtomicU64::new(0) }))
+        let (coalescer, seen, leases) = Default::default();
+        Counts(Arc::new(Inner { etcd, clock, coalescer, seen, leases, round_trips: AtomicU64::new(0) }))
     }
 
     /// Where they are.
@@ -127,7 +127,7 @@ fn flag_of(limiter: &str) -> Vec<u8> {
 impl Inner {
     /// Starts what can be decided now; what shares a key with a request under way waits for it.
     fn submit(self: &Arc<Inner>, request: Request) {
-        let batches = locked(&self.desk).take(vec![request]);
+        let batches = locked(&self.coalescer).take(vec![request]);
         batches.into_iter().for_each(|batch| self.start(batch));
     }
 
@@ -136,7 +136,7 @@ impl Inner {
         // It ends with the latest deadline of its requests.
         tokio::spawn(async move {
             batch.settle(&inner).await;
-            let next = locked(&inner.desk).done(&batch);
+            let next = locked(&inner.coalescer).done(&batch);
             next.into_iter().for_each(|batch| inner.start(batch));
         });
     }

@@ -4,12 +4,12 @@
 //! What was read is written over only if nobody else has written: every change is one transaction that compares
 //! revisions. Leases only clean up; no count ever depends on one.
 
-mod broom;
+mod cleanup_lease;
 mod counts;
 mod error;
 mod json;
 mod lease;
-mod lent;
+mod lease_pool;
 mod member;
 mod members;
 mod register;
@@ -20,7 +20,7 @@ mod txn;
 mod url;
 
 use crate::store::{Meaning, StoreError};
-pub use broom::Broom;
+pub use cleanup_lease::CleanupLease;
 pub use counts::Counts;
 pub use lease::LeaseId;
 pub(crate) use store::Store;

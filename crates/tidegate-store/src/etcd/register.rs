@@ -1,6 +1,6 @@
 //! A register in etcd: one key, written over by the revision that was read.
 
-use super::lent::Lent;
+use super::lease_pool::LeasePool;
 use super::{Condition, Etcd, Meaning, Operation, StoreError, Txn, locked};
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 #[derive(Default, Debug)]
 pub(super) struct Registers {
     seen: Mutex<HashMap<Vec<u8>, (String, i64)>>,
-    leases: Lent,
+    leases: LeasePool,
 }
 
 impl Registers {

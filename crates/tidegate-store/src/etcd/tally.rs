@@ -8,7 +8,7 @@
 //! A question is one transaction, by what was last seen of its key. It holds if nobody else has written meanwhile;
 //! otherwise it reads what is there, and is tried again by that.
 
-use super::lent::Lent;
+use super::lease_pool::LeasePool;
 use super::{Condition, Etcd, LeaseId, Meaning, Operation, Outcome, Pair, StoreError, Txn, left, locked};
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -28,7 +28,7 @@ pub struct Tallies {
     /// Under which slots are held.
     slots: Mutex<SlotsLease>,
     /// For counts.
-    lent: Lent,
+    leases: LeasePool,
     /// What was last seen of each key. Only to save a round trip.
     seen: Mutex<HashMap<Name, Seen>>,
     round_trips: AtomicU64,
@@ -69,7 +69,7 @@ impl Tallies {
             place: format!("tidegate/exact/{name}"),
             me,
             slots: Mutex::default(),
-            lent: Lent::default(),
+            leases: LeasePool::default(),
             seen: Mutex::default(),
             round_trips: AtomicU64::new(0),
         }
@@ -101,7 +101,7 @@ impl Tallies {
             let outcome = match self.send(&txn, by).await {
                 Err(StoreError::Refused { meaning: Meaning::NoLease, .. }) if !lost_a_lease => {
                     lost_a_lease = true;
-                    self.lent.forget();
+                    self.leases.forget();
                     self.look_after_slots(left(by)).await?;
                     continue;
                 }
@@ -122,17 +122,17 @@ impl Tallies {
         }
     }
 
-    /// Keeps this replica's slots from being given up. If they were, what is `lent` is held again.
+    /// Keeps this replica's slots from being given up. If they were, the slots of `held` are taken again.
     ///
     /// # Errors
     /// When etcd cannot be reached, does not answer, or refuses.
-    pub async fn keep(&self, lent: &[QuotaRequest], within: Duration) -> Result<(), StoreError> {
+    pub async fn keep(&self, held: &[QuotaRequest], within: Duration) -> Result<(), StoreError> {
         self.look_after_slots(within).await?;
         if !locked(&self.slots).was_lost {
             return Ok(());
         }
         let mut outcome = Ok(());
-        for request in lent {
+        for request in held {
             outcome = self.hold_again(request, within).await.and(outcome);
         }
         // What was not said is said at the next beat.
@@ -179,7 +179,7 @@ impl Tallies {
         }
         if started != seen.started {
             let lives = Duration::from_micros(request.period.get()).saturating_mul(COUNTS_LIVE);
-            let lease = Some(self.lent.lease(&self.etcd, lives, 1, by).await?);
+            let lease = Some(self.leases.lease(&self.etcd, lives, 1, by).await?);
             let value = started.to_string().into_bytes();
             txn.then.push(Operation::Put { key: self.count_key(request), value, lease });
         }

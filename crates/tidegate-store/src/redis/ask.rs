@@ -43,7 +43,7 @@ impl Step {
 
 impl Redis {
     /// Decides a request of one or several keys, all or nothing. One round trip; for several
-    /// keys on shards or in slots one to look and one for each key, see `apart.rs`.
+    /// keys on shards or in slots one to look and one for each key, see `cross_slot.rs`.
     ///
     /// # Errors
     /// When the server does not answer; [`StoreError::is_ambiguous`] tells whether it may have been charged.
@@ -54,7 +54,7 @@ impl Redis {
                 None => self.decide_at_length(questions, asked).await,
             },
             [question] if self.is_sharded() => self.decide_sharded(question, asked).await,
-            [_, _, ..] if self.is_sharded() => self.decide_apart(questions, asked).await,
+            [_, _, ..] if self.is_sharded() => self.decide_cross_slot(questions, asked).await,
             _ => self.decide_at_length(questions, asked).await,
         }
     }
@@ -92,7 +92,12 @@ impl Redis {
     }
 
     /// One step of a decision.
-    pub(super) async fn step(&self, step: Step, questions: &[Question<'_>], asked: &Asked) -> Result<Told, StoreError> {
+    pub(super) async fn step(
+        &self,
+        step: Step,
+        questions: &[Question<'_>],
+        asked: &Asked,
+    ) -> Result<ScriptReply, StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Decide, questions)?;
         let count = step.len() + questions.iter().map(subject_len).sum::<usize>();
         let reply = self.run(asked.by, script, &keys, count, |args| {
@@ -106,11 +111,11 @@ impl Redis {
             }
             questions.iter().for_each(|question| self.subject(args, question));
         });
-        let told = told(&reply.await?, questions).ok_or_else(|| self.garbled("not a decision"))?;
-        for (question, listed) in questions.iter().zip(&told.listed) {
-            self.note_name(asked.by, question, told.answers.0, *listed).await;
+        let said = script_reply(&reply.await?, questions).ok_or_else(|| self.garbled("not a decision"))?;
+        for (question, listed) in questions.iter().zip(&said.listed) {
+            self.note_name(asked.by, question, said.answers.0, *listed).await;
         }
-        Ok(told)
+        Ok(said)
     }
 
     /// The script for these questions, its keys, and how many each question has.
@@ -214,7 +219,7 @@ fn plain_answer(reply: &Reply, limit: &Limit) -> Option<(Answers, Micros)> {
 }
 
 /// What a script tells.
-pub(super) struct Told {
+pub(super) struct ScriptReply {
     pub(super) answers: Answers,
     /// Until when each name is to be listed, if that has changed.
     listed: Vec<Micros>,
@@ -222,7 +227,7 @@ pub(super) struct Told {
     pub(super) marks: Vec<Vec<u8>>,
 }
 
-fn told(reply: &Reply, questions: &[Question<'_>]) -> Option<Told> {
+fn script_reply(reply: &Reply, questions: &[Question<'_>]) -> Option<ScriptReply> {
     let (at, parts) = list(reply)?.split_first()?;
     if parts.len() != questions.len() {
         return None;
@@ -230,7 +235,7 @@ fn told(reply: &Reply, questions: &[Question<'_>]) -> Option<Told> {
     let answers = parts.iter().zip(questions).map(|(part, question)| answer(part, question.rules.limits()));
     let mark = |mark: &Reply| if let Reply::Text(mark) = mark { Some(mark.clone()) } else { None };
     let marks = list(list(parts.first()?)?.get(8)?)?.iter().map(mark);
-    Some(Told {
+    Some(ScriptReply {
         answers: (micros(at)?, answers.collect::<Option<_>>()?),
         listed: parts.iter().map(|part| micros(list(part)?.last()?)).collect::<Option<_>>()?,
         marks: marks.collect::<Option<_>>()?,

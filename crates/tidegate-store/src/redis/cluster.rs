@@ -8,7 +8,7 @@
 //! waited for, or sent again, past the deadline.
 
 use super::dial::{CONNECT_TIME_MAX, Login, address_of, dial, talk};
-use super::link::{Ahead, Link, Way};
+use super::link::{Ahead, Endpoint, Link};
 use super::resp::{Reply, command};
 use super::slot::{SLOTS, slot};
 use crate::remote::breaker::jittered;
@@ -237,18 +237,18 @@ impl Shared {
     }
 
     fn node(&self, address: &str) -> Node {
-        let link = Link::start(Way::Address(address.to_owned()), self.login.clone());
+        let link = Link::start(Endpoint::Address(address.to_owned()), self.login.clone());
         Node { address: address.to_owned(), link: Arc::new(link) }
     }
 
     /// Goes over to a new map; nodes that have no slots any more are let go.
-    fn adopt(&self, told: &Told) {
+    fn adopt(&self, slots: &SlotMap) {
         let mut map = self.map();
         let before = std::mem::take(&mut map.nodes);
         map.owners.fill(NOBODY);
-        map.replicas.clone_from(&told.replicas);
+        map.replicas.clone_from(&slots.replicas);
         map.error = None;
-        for (range, address) in &told.ranges {
+        for (range, address) in &slots.ranges {
             if !map.nodes.iter().any(|node| node.address == *address) {
                 let known = before.iter().find(|node| node.address == *address).cloned();
                 map.nodes.push(known.unwrap_or_else(|| self.node(address)));
@@ -282,7 +282,7 @@ impl Shared {
 async fn keep(shared: Arc<Shared>) {
     loop {
         match discover(&shared).await {
-            Ok(told) => shared.adopt(&told),
+            Ok(slots) => shared.adopt(&slots),
             // An old map is better than none.
             Err(error) if shared.map().nodes.is_empty() => shared.map().error = Some(error),
             Err(_) => {}
@@ -297,41 +297,41 @@ async fn keep(shared: Arc<Shared>) {
 
 /// What a node says of the cluster.
 #[derive(Debug, Default)]
-struct Told {
+struct SlotMap {
     /// Slots, and the address of the master that has them.
     ranges: Vec<(std::ops::Range<usize>, String)>,
     replicas: Vec<String>,
 }
 
-async fn discover(shared: &Shared) -> Result<Told, StoreError> {
+async fn discover(shared: &Shared) -> Result<SlotMap, StoreError> {
     let known = shared.known();
-    let mut asked: FuturesUnordered<_> = known.iter().map(|address| told_by(address, &shared.login)).collect();
+    let mut asked: FuturesUnordered<_> = known.iter().map(|address| ask_node(address, &shared.login)).collect();
     let mut last = unreachable(&shared.seeds.join(","), "no node was asked".to_owned());
-    while let Some(told) = asked.next().await {
-        match told {
-            Ok(told) => return Ok(told),
+    while let Some(slots) = asked.next().await {
+        match slots {
+            Ok(slots) => return Ok(slots),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
 
-async fn told_by(address: &str, login: &Login) -> Result<Told, StoreError> {
+async fn ask_node(address: &str, login: &Login) -> Result<SlotMap, StoreError> {
     let mut stream = dial(address, login).await?;
     let question = [command(&[b"CLUSTER", b"SLOTS"])];
-    let told = tokio::time::timeout(CONNECT_TIME_MAX, talk(&mut stream, address, &question)).await;
-    let told = told.unwrap_or_else(|_| Err(unreachable(address, "it did not say who has which slots".to_owned())))?;
+    let slots = tokio::time::timeout(CONNECT_TIME_MAX, talk(&mut stream, address, &question)).await;
+    let slots = slots.unwrap_or_else(|_| Err(unreachable(address, "it did not say who has which slots".to_owned())))?;
     let garbled = || StoreError::Garbled { address: address.to_owned(), why: "not a map of slots".to_owned() };
-    match told.first() {
-        Some(Reply::List(ranges)) if !ranges.is_empty() => Told::parse(ranges, address).ok_or_else(garbled),
+    match slots.first() {
+        Some(Reply::List(ranges)) if !ranges.is_empty() => SlotMap::parse(ranges, address).ok_or_else(garbled),
         _ => Err(unreachable(address, "it knows of no node that has slots".to_owned())),
     }
 }
 
-impl Told {
+impl SlotMap {
     /// For each range: first slot, last slot, master, replicas; of each its host, port and more.
-    fn parse(ranges: &[Reply], asked: &str) -> Option<Told> {
-        let mut told = Told::default();
+    fn parse(ranges: &[Reply], asked: &str) -> Option<SlotMap> {
+        let mut slots = SlotMap::default();
         for range in ranges {
             let Reply::List(parts) = range else { return None };
             let [Reply::Int(first), Reply::Int(last), master, replicas @ ..] = parts.as_slice() else { return None };
@@ -339,12 +339,12 @@ impl Told {
             if first > last || last >= SLOTS {
                 return None;
             }
-            told.ranges.push((first..last + 1, node_address(master, asked)?));
+            slots.ranges.push((first..last + 1, node_address(master, asked)?));
             for replica in replicas {
-                told.replicas.push(node_address(replica, asked)?);
+                slots.replicas.push(node_address(replica, asked)?);
             }
         }
-        Some(told)
+        Some(slots)
     }
 }
 
@@ -398,11 +398,11 @@ mod tests {
     fn maps_that_make_no_sense_are_refused() {
         let node = || Reply::List(vec![Reply::Text(b"h".to_vec()), Reply::Int(1), Reply::Text(b"id".to_vec())]);
         let range = |first, last| Reply::List(vec![Reply::Int(first), Reply::Int(last), node(), node()]);
-        let told = Told::parse(&[range(0, 16_383)], "a:1").unwrap();
-        assert_eq!((told.ranges, told.replicas), (vec![(0..SLOTS, "h:1".to_owned())], vec!["h:1".to_owned()]));
+        let slots = SlotMap::parse(&[range(0, 16_383)], "a:1").unwrap();
+        assert_eq!((slots.ranges, slots.replicas), (vec![(0..SLOTS, "h:1".to_owned())], vec!["h:1".to_owned()]));
         for (first, last) in [(5, 4), (0, 16_384), (-1, 3)] {
-            assert!(Told::parse(&[range(first, last)], "a:1").is_none(), "{first} {last}");
+            assert!(SlotMap::parse(&[range(first, last)], "a:1").is_none(), "{first} {last}");
         }
-        assert!(Told::parse(&[Reply::Nil], "a:1").is_none());
+        assert!(SlotMap::parse(&[Reply::Nil], "a:1").is_none());
     }
 }

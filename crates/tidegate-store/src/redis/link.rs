@@ -26,7 +26,7 @@ pub(crate) struct Link {
 
 /// How a server is found.
 #[derive(Clone)]
-pub(crate) enum Way {
+pub(crate) enum Endpoint {
     /// It is at this address.
     Address(String),
     /// Sentinels say where it is.
@@ -57,26 +57,26 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 const LASTING: Duration = Duration::from_secs(1);
 impl Link {
     /// Goes on trying in the background until it is connected.
-    pub(crate) fn start(way: Way, login: Login) -> Link {
+    pub(crate) fn start(endpoint: Endpoint, login: Login) -> Link {
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::Down(unreachable(&way.label(), "it is being connected".to_owned()))),
+            state: Mutex::new(State::Down(unreachable(&endpoint.label(), "it is being connected".to_owned()))),
             breaker: Breaker::default(),
             attempts: watch::Sender::new(0),
             announced: watch::Sender::new(None),
         });
         let mut tasks = Vec::new();
-        if let Way::Sentinels(sentinels) = way.clone() {
+        if let Endpoint::Sentinels(sentinels) = endpoint.clone() {
             let shared = Arc::clone(&shared);
             let tell = move |address| drop(shared.announced.send_replace(Some(address)));
             tasks.push(tokio::spawn(async move { sentinels.follow(tell).await }));
         }
-        tasks.push(tokio::spawn(keep(Arc::clone(&shared), way, login)));
+        tasks.push(tokio::spawn(keep(Arc::clone(&shared), endpoint, login)));
         Link { shared, tasks }
     }
 
     /// The same, and waits for the first attempt, whatever comes of it.
-    pub(crate) async fn open(way: Way, login: Login) -> Link {
-        let link = Link::start(way, login);
+    pub(crate) async fn open(endpoint: Endpoint, login: Login) -> Link {
+        let link = Link::start(endpoint, login);
         let _ = link.shared.attempts.subscribe().wait_for(|attempts| *attempts > 0).await;
         link
     }
@@ -198,13 +198,13 @@ impl Drop for Link {
 type Work = std::pin::Pin<Box<dyn Future<Output = String> + Send>>;
 
 /// Makes a connection and runs it, and makes a new one whenever it ends.
-async fn keep(shared: Arc<Shared>, way: Way, login: Login) {
+async fn keep(shared: Arc<Shared>, endpoint: Endpoint, login: Login) {
     let mut announced = shared.announced.subscribe();
     let mut pause = PAUSE_MIN;
     loop {
         announced.mark_unchanged();
         let connected = tokio::select! {
-            connected = way.connect(&login) => connected,
+            connected = endpoint.connect(&login) => connected,
             // What is being tried is out of date.
             Ok(()) = announced.changed() => continue,
         };
@@ -234,11 +234,11 @@ async fn keep(shared: Arc<Shared>, way: Way, login: Login) {
     }
 }
 
-impl Way {
+impl Endpoint {
     async fn connect(&self, login: &Login) -> Result<(Connection, String, Work), StoreError> {
         let (stream, address) = match self {
-            Way::Address(address) => (dial(address, login).await?, address.clone()),
-            Way::Sentinels(sentinels) => sentinels.master(login).await?,
+            Endpoint::Address(address) => (dial(address, login).await?, address.clone()),
+            Endpoint::Sentinels(sentinels) => sentinels.master(login).await?,
         };
         let (connection, work) = Connection::over(stream);
         Ok((connection, address, Box::pin(work) as Work))
@@ -246,8 +246,8 @@ impl Way {
 
     fn label(&self) -> String {
         match self {
-            Way::Address(address) => address.clone(),
-            Way::Sentinels(sentinels) => sentinels.addresses.join(","),
+            Endpoint::Address(address) => address.clone(),
+            Endpoint::Sentinels(sentinels) => sentinels.addresses.join(","),
         }
     }
 }

@@ -15,10 +15,10 @@
 //! an expiry, but for the flags of disabled limiters. `lua/` holds one file for each algorithm of the core;
 //! `tests/redis_model.rs` compares the two number for number.
 
-mod apart;
 mod ask;
 mod cluster;
 mod connection;
+mod cross_slot;
 mod dial;
 mod error;
 mod foreign;

@@ -2,7 +2,7 @@
 
 use super::cluster::Cluster;
 use super::dial::Login;
-use super::link::{Ahead, Link, Way};
+use super::link::{Ahead, Endpoint, Link};
 use super::resp::{Reply, Writer, command};
 use super::script::Script;
 use super::sentinel::Sentinels;
@@ -22,16 +22,16 @@ pub(crate) enum Route {
 impl Route {
     pub(crate) async fn open(url: &Url) -> Route {
         let login = Login::of(url);
-        let way = match url.kind {
+        let endpoint = match url.kind {
             Kind::Cluster => return Route::Cluster(Cluster::open(url.addresses.clone(), login).await),
-            Kind::Sentinel => Way::Sentinels(Sentinels {
+            Kind::Sentinel => Endpoint::Sentinels(Sentinels {
                 addresses: url.addresses.clone(),
                 name: url.master.clone(),
                 login: Login::at_sentinels(url),
             }),
-            Kind::Standalone | Kind::Twemproxy => Way::Address(url.addresses.first().cloned().unwrap_or_default()),
+            Kind::Standalone | Kind::Twemproxy => Endpoint::Address(url.addresses.first().cloned().unwrap_or_default()),
         };
-        Route::One(Arc::new(Link::open(way, login).await))
+        Route::One(Arc::new(Link::open(endpoint, login).await))
     }
 
     pub(crate) fn answers(&self) -> bool {

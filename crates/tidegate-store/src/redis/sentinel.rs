@@ -44,10 +44,10 @@ impl Sentinels {
     async fn by_word_of(&self, sentinel: &str, login: &Login) -> Result<(Stream, String), StoreError> {
         let mut stream = dial(sentinel, &self.login).await?;
         let question = [command(&[b"SENTINEL", b"get-master-addr-by-name", self.name.as_bytes()])];
-        let told = talk(&mut stream, sentinel, &question);
+        let said = talk(&mut stream, sentinel, &question);
         let late = |_| Err(unreachable(sentinel, "it did not say who the master is".to_owned()));
-        let told = tokio::time::timeout(CONNECT_TIME_MAX, told).await.unwrap_or_else(late)?;
-        let address = match told.first() {
+        let said = tokio::time::timeout(CONNECT_TIME_MAX, said).await.unwrap_or_else(late)?;
+        let address = match said.first() {
             Some(Reply::List(parts)) => address_in(parts),
             _ => return Err(unreachable(sentinel, format!("the sentinel knows no master called \"{}\"", self.name))),
         };

@@ -1,7 +1,7 @@
 //! Entries on the move: out for a snapshot, in from one, and over to another layout.
 
 use super::{Frame, Shard};
-use crate::layout::{BLOCKED_UNTIL, Entry, HASH, Passage, Shape, from_words};
+use crate::layout::{BLOCKED_UNTIL, Entry, HASH, Migration, Shape, from_words};
 use crate::logs::Logs;
 use crate::names::Names;
 use crate::shard::SHARD_BITS;
@@ -117,13 +117,13 @@ impl Shard {
     /// Brings all entries into a new layout. Blocks, names and statistics stay; a limit goes on with the
     /// states of the one that it follows, or starts afresh. All limits of buckets read one history, which
     /// stays whatever becomes of them. Returns how many keys found no place, if the new layout is larger.
-    pub(crate) fn pass_over(&mut self, passage: &Passage, layout: u32, frame: &Frame<'_>) -> u64 {
-        let entries = self.export(&passage.old);
+    pub(crate) fn migrate(&mut self, migration: &Migration, layout: u32, frame: &Frame<'_>) -> u64 {
+        let entries = self.export(&migration.old);
         self.slots = Slots::default();
         self.rest.names = Names::default();
         self.rest.logs = Logs::default();
         self.rest.hand = 0;
-        let Passage { old, new, from } = passage;
+        let Migration { old, new, from } = migration;
         let follow = |states: &[State], origin: &Option<usize>| match origin {
             Some(index) if old.algorithm == new.algorithm => states[*index].clone(),
             _ => State::fresh(new.algorithm),

@@ -3,7 +3,7 @@
 //! Invariant: a shard is at most one generation behind, and changes only under its own lock.
 
 use super::{Cell, Table};
-use crate::layout::{Passage, Shape};
+use crate::layout::{Migration, Shape};
 use crate::shard::{Frame, Shard};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, PoisonError};
@@ -14,7 +14,7 @@ use tidegate_core::{Limit, Rules};
 pub(super) struct Current {
     pub(super) rules: Rules,
     pub(super) layout: u32,
-    pub(super) passage: Passage,
+    pub(super) migration: Migration,
 }
 
 impl Table {
@@ -26,8 +26,8 @@ impl Table {
         let in_place = old == shape && from.iter().enumerate().all(|(index, origin)| *origin == Some(index));
         let before = self.layout.load(Relaxed);
         let layout = if in_place { before } else { shape.layout(Shape::next_generation(before)) };
-        let passage = Passage { old, new: shape, from };
-        let current = Arc::new(Current { rules: rules.clone(), layout, passage });
+        let migration = Migration { old, new: shape, from };
+        let current = Arc::new(Current { rules: rules.clone(), layout, migration });
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
         self.layout.store(layout, Release);
         self.stride.store(shape.stride(), Relaxed);
@@ -49,13 +49,13 @@ impl Table {
             shard.layout = current.layout;
         } else if shard.layout != current.layout {
             let frame = Frame {
-                shape: current.passage.new,
+                shape: current.migration.new,
                 rules: &current.rules,
                 budget: &self.budget,
                 sketch_width: self.sketch_width.load(Relaxed),
                 now: shard.latest,
             };
-            let displaced = shard.pass_over(&current.passage, current.layout, &frame);
+            let displaced = shard.migrate(&current.migration, current.layout, &frame);
             self.displaced.fetch_add(displaced, Relaxed);
             self.account(cell, shard);
         }

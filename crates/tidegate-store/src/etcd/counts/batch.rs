@@ -180,7 +180,7 @@ impl Batch {
         let lease = match changed.iter().map(|key| key.need).max() {
             Some(need) => {
                 let writes = u32::try_from(changed.len()).unwrap_or(u32::MAX);
-                Some(inner.lent.lease(&inner.etcd, need, writes, by).await?)
+                Some(inner.leases.lease(&inner.etcd, need, writes, by).await?)
             }
             None => None,
         };
@@ -191,7 +191,7 @@ impl Batch {
         };
         inner.transact(&txn, by).await.map_err(|error| match (&error, lease) {
             (StoreError::Refused { meaning: Meaning::NoLease, .. }, Some(_)) => {
-                inner.lent.forget();
+                inner.leases.forget();
                 Failed::LeaseGone
             }
             _ => Failed::Store(error),

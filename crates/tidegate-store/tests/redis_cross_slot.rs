@@ -1,6 +1,6 @@
 //! Keys of one request on different nodes or shards: all of them are charged, or none (A5).
 //!
-//! `TIDEGATE_ROUNDS=100 cargo nextest run -p tidegate-store --all-features --test redis_apart slots_move --no-capture`
+//! `TIDEGATE_ROUNDS=100 cargo nextest run -p tidegate-store --all-features --test redis_cross_slot slots_move --no-capture`
 //! for the long run.
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]

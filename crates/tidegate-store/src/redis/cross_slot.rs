@@ -40,7 +40,11 @@ struct Charge {
 type One = (Micros, PartAnswer);
 
 impl Redis {
-    pub(super) async fn decide_apart(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
+    pub(super) async fn decide_cross_slot(
+        &self,
+        questions: &[Question<'_>],
+        asked: &Asked,
+    ) -> Result<Answers, StoreError> {
         let peek = Asked { intent: Intent::Peek, ..*asked };
         let looks = questions.iter().map(|question| self.look(question, &peek));
         let looked: Vec<One> = try_join_all(looks).await?;
@@ -124,10 +128,10 @@ impl Redis {
         let left = asked.by.saturating_duration_since(Instant::now()).as_micros();
         let left = u64::try_from(left).ok().and_then(Micros::new).unwrap_or(Micros::ZERO);
         let pending = if pending { left.saturating_add(PENDING_MARGIN) } else { Micros::ZERO };
-        let told = self.step(Step::Charge { pending }, &[*question], asked).await?;
-        let (at, answers) = told.answers;
+        let said = self.step(Step::Charge { pending }, &[*question], asked).await?;
+        let (at, answers) = said.answers;
         let answer = answers.into_iter().next().ok_or_else(|| self.garbled("not one decision"))?;
-        Ok(((at, answer), told.marks))
+        Ok(((at, answer), said.marks))
     }
 
     /// What cannot be refunded counts for at most its period.

@@ -10,16 +10,16 @@ use tokio::time::Instant;
 
 /// Hands out leases of one length.
 #[derive(Debug)]
-pub struct Broom {
+pub struct CleanupLease {
     lives: Duration,
     current: Mutex<Option<(LeaseId, Instant)>>,
 }
 
-impl Broom {
+impl CleanupLease {
     /// Whatever is written lives for as long as this, and for twice as long at most.
     #[must_use]
-    pub fn new(at_least: Duration) -> Broom {
-        Broom { lives: at_least.saturating_mul(2), current: Mutex::new(None) }
+    pub fn new(at_least: Duration) -> CleanupLease {
+        CleanupLease { lives: at_least.saturating_mul(2), current: Mutex::new(None) }
     }
 
     /// The lease to write under. A round trip once in a while.

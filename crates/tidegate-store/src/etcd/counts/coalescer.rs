@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// Busy keys, each with those who wait for it.
 #[derive(Default)]
-pub(super) struct Desk {
+pub(super) struct Coalescer {
     busy: HashMap<Vec<u8>, Vec<Request>>,
     /// How many came, to keep their order.
     came: u64,
@@ -20,7 +20,7 @@ const KEYS_MAX: usize = 64;
 /// Most requests of a batch.
 const REQUESTS_MAX: usize = 1_000;
 
-impl Desk {
+impl Coalescer {
     /// Batches that can start now; all else is parked.
     pub(super) fn take(&mut self, requests: Vec<Request>) -> Vec<Batch> {
         let mut batches: Vec<Batch> = Vec::new();

@@ -1,6 +1,6 @@
 //! The rule for keys that no script can see together (A5), as a model whose every interleaving is walked through.
 //!
-//! The store's side of it is in `src/redis/apart.rs` and `src/redis/lua/decide.lua`; this is what they must keep:
+//! The store's side of it is in `src/redis/cross_slot.rs` and `src/redis/lua/decide.lua`; this is what they must keep:
 //! never more admitted than each key allows, refunds to the unit, and no block by a charge that is taken back.
 #![allow(missing_docs, reason = "a test")]
 
