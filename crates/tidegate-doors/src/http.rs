@@ -7,10 +7,10 @@
 
 mod access;
 mod allowed;
-mod apart;
 mod body;
 pub mod bounds;
 mod client;
+mod counting;
 mod dispatch;
 mod door;
 mod feed;

@@ -1,8 +1,8 @@
 //! The admin address: `/metrics`, `/debug/vars`, `/livez`, `/readyz`. For people and monitors, not for clients.
 
 use crate::body::Reply;
-use crate::site::Site;
-use crate::{counting, sharing};
+use crate::state::ProxyState;
+use crate::{share, shared_counting};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
@@ -30,18 +30,18 @@ const BOUNDS: Bounds = Bounds {
 };
 
 /// Answers until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, site: Arc<Site>) {
-    let registry = Arc::new(registry(&site));
-    let serve = |connection| serve_one(Arc::clone(&site), Arc::clone(&registry), connection);
+pub(crate) async fn serve(listener: TcpListener, state: Arc<ProxyState>) {
+    let registry = Arc::new(registry(&state));
+    let serve = |connection| serve_one(Arc::clone(&state), Arc::clone(&registry), connection);
     // An error: the listener is unusable. Requests are forwarded all the same.
     let _ = listener::serve(listener, BOUNDS, Arc::default(), std::future::pending(), serve).await;
 }
 
-async fn serve_one(site: Arc<Site>, registry: Arc<Registry>, connection: Arc<Connection>) {
+async fn serve_one(state: Arc<ProxyState>, registry: Arc<Registry>, connection: Arc<Connection>) {
     let asked = Arc::clone(&connection);
     let service = service_fn(move |request| {
         let _busy = Busy::new(Arc::clone(&asked));
-        let response = answer(&site, &registry, &request);
+        let response = answer(&state, &registry, &request);
         async move { Ok::<_, Infallible>(response) }
     });
     let mut http = http1::Builder::new();
@@ -56,18 +56,18 @@ async fn serve_one(site: Arc<Site>, registry: Arc<Registry>, connection: Arc<Con
 }
 
 /// All figures of the proxy.
-fn registry(site: &Arc<Site>) -> Registry {
+fn registry(state: &Arc<ProxyState>) -> Registry {
     let mut registry = Registry::default();
-    let proxy = Arc::clone(site);
+    let proxy = Arc::clone(state);
     registry.register(move |page| proxy.metrics.fill(proxy.queue.census(), proxy.pools.open.load(Relaxed), page));
-    let shared = Arc::clone(site);
-    registry.register(move |page| sharing::push_metrics(&shared, page));
-    let counted = Arc::clone(site);
-    registry.register(move |page| counting::push_metrics(&counted, page));
+    let shared = Arc::clone(state);
+    registry.register(move |page| share::push_metrics(&shared, page));
+    let counted = Arc::clone(state);
+    registry.register(move |page| shared_counting::push_metrics(&counted, page));
     registry
 }
 
-fn answer(site: &Site, registry: &Registry, request: &Request<Incoming>) -> Response<Reply> {
+fn answer(state: &ProxyState, registry: &Registry, request: &Request<Incoming>) -> Response<Reply> {
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET is answered here\n".to_owned());
     }
@@ -77,13 +77,15 @@ fn answer(site: &Site, registry: &Registry, request: &Request<Incoming>) -> Resp
             text(StatusCode::OK, kind, registry.text())
         }
         "/debug/vars" => {
-            let mut page = site.metrics.json(site.queue.census(), site.pools.open.load(Relaxed));
-            sharing::push_json(site, &mut page);
-            counting::push_json(site, &mut page);
+            let mut page = state.metrics.json(state.queue.census(), state.pools.open.load(Relaxed));
+            share::push_json(state, &mut page);
+            shared_counting::push_json(state, &mut page);
             text(StatusCode::OK, "application/json", page)
         }
         "/livez" => text(StatusCode::OK, "text/plain", "ok\n".to_owned()),
-        "/readyz" if site.is_stopping() => text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "stopping\n".to_owned()),
+        "/readyz" if state.is_stopping() => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "stopping\n".to_owned())
+        }
         "/readyz" => text(StatusCode::OK, "text/plain", "ok\n".to_owned()),
         _ => {
             let known = "there are /metrics, /debug/vars, /livez and /readyz\n";

@@ -167,7 +167,7 @@ pub(crate) struct Held {
 impl Answer {
     pub(crate) fn new(held: Held, silence: IdleTimeout) -> Answer {
         let is_http2 = held.client.connection.is_switched();
-        let unread = is_http2.then(|| held.client.idle_timeout(held.client.site.client_ticks));
+        let unread = is_http2.then(|| held.client.idle_timeout(held.client.state.client_ticks));
         let shared = Arc::new(Shared(Mutex::new(Streaming { silence, unread, state: State::Held(held) })));
         let over = {
             let mut streaming = shared.streaming();

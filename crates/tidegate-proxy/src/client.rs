@@ -2,7 +2,7 @@
 
 use crate::fields::Hop;
 use crate::pool::Pool;
-use crate::site::Site;
+use crate::state::ProxyState;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tidegate_doors::listener::{self, Connection, IdleTimeout};
 
 /// A connection that a client opened, in one of the threads.
 pub(crate) struct Client {
-    pub(crate) site: Arc<Site>,
+    pub(crate) state: Arc<ProxyState>,
     worker: usize,
     pub(crate) peer: IpAddr,
     pub(crate) hop: Hop,
@@ -18,14 +18,14 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(site: Arc<Site>, worker: usize, connection: Arc<Connection>) -> Client {
+    pub(crate) fn new(state: Arc<ProxyState>, worker: usize, connection: Arc<Connection>) -> Client {
         let peer = connection.peer().ip();
-        Client { site, worker, peer, hop: Hop::of(peer), connection }
+        Client { state, worker, peer, hop: Hop::of(peer), connection }
     }
 
     /// The connections to the upstream that its thread has.
     pub(crate) fn pool(&self) -> &Pool {
-        &self.site.pools.all[self.worker]
+        &self.state.pools.all[self.worker]
     }
 
     /// A limit of so many ticks on how long the client, or the upstream, may be silent.

@@ -14,7 +14,7 @@ use crate::outgoing::Outgoing;
 use crate::queue::{Slot, Waiting};
 use crate::reply::{bad_request, refusal};
 use crate::settings::Policy;
-use crate::site::{Rules, Site};
+use crate::state::{ProxyState, Rules};
 use crate::target::{self, Characters, Target};
 use crate::tunnel;
 use http::header::{CONNECTION, HOST, HeaderValue};
@@ -40,7 +40,7 @@ pub(crate) fn exchange(
     client: Arc<Client>,
     request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<Reply>, Infallible>> {
-    let site = Arc::clone(&client.site);
+    let state = Arc::clone(&client.state);
     let begun = begin(client, request);
     async move {
         let outcome = match begun {
@@ -48,7 +48,7 @@ pub(crate) fn exchange(
             Err(refused) => Err(refused),
         };
         let response = outcome.unwrap_or_else(|refused| *refused);
-        site.metrics.note_answer(response.status());
+        state.metrics.note_answer(response.status());
         Ok(response)
     }
 }
@@ -72,9 +72,9 @@ enum Entry {
 /// and on: moving it would cost more than the box.
 fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>> {
     let client = Busy::new(client);
-    let site = &client.site;
-    let arrived = site.clock.now();
-    let rules = site.rules.load();
+    let state = &client.state;
+    let arrived = state.clock.now();
+    let rules = state.rules.load();
     let (mut parts, body) = request.into_parts();
     if parts.method == Method::CONNECT {
         let detail = "CONNECT is not forwarded; ask for a path";
@@ -91,21 +91,21 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
     }
     let from = Origin { peer: client.peer, trusted_hops: rules.policy.trusted_hops };
     let (parts_of_key, templates) = (&rules.policy.key, &rules.policy.templates);
-    let key = site.keys.key(parts_of_key, templates, &target, &parts, from);
-    let text = site.is_charged().then(|| key::text(parts_of_key, templates, &target, &parts, from));
-    let entry = match site.queue.pass(key, arrived) {
+    let key = state.keys.key(parts_of_key, templates, &target, &parts, from);
+    let text = state.is_charged().then(|| key::text(parts_of_key, templates, &target, &parts, from));
+    let entry = match state.queue.pass(key, arrived) {
         Ok(slot) => Entry::Passed(slot),
         Err(closed) => {
             let name = || key::name(parts_of_key, templates, &target, &parts, from);
-            let name = site.counts_together().then(name);
-            Entry::Waits(line_up(site, &rules, closed, (key, name), weight)?)
+            let name = state.shares_counts().then(name);
+            Entry::Waits(line_up(state, &rules, closed, (key, name), weight)?)
         }
     };
     let wants_websocket = parts.version == Version::HTTP_11 && fields::wants_websocket(&parts.headers, roles);
     let on_upgrade = wants_websocket.then(|| parts.extensions.remove::<OnUpgrade>()).flatten();
     let push_fields =
         |head: &mut Vec<u8>| fields::push_to_upstream(head, &parts.headers, roles, &client.hop, on_upgrade.is_some());
-    let body = ClientBody::new(body, client.idle_timeout(site.client_ticks));
+    let body = ClientBody::new(body, client.idle_timeout(state.client_ticks));
     let request = Outgoing::new(parts.method, &target, push_fields, length, body);
     let (has_body, upstream_ticks) = (request.has_body(), rules.upstream_ticks);
     drop(rules);
@@ -166,13 +166,13 @@ fn is_host(host: &[u8]) -> bool {
 
 /// No slot at once: a place in line, or why there is none. A key with a name is counted at the store.
 fn line_up(
-    site: &Site,
+    state: &ProxyState,
     rules: &Rules,
     closed: Closed,
     (key, name): (KeyHash, Option<Name>),
     weight: u32,
 ) -> Outcome<Waiting> {
-    if site.queue.share().is_none() && site.others.error().is_some() {
+    if state.queue.share().is_none() && state.others.error().is_some() {
         return Err(Box::new(store_down()));
     }
     let goes = match closed {
@@ -181,31 +181,31 @@ fn line_up(
         Closed::StoreFailed => true,
     };
     if goes {
-        return Err(Box::new(deny(site, rules, closed)));
+        return Err(Box::new(deny(state, rules, closed)));
     }
-    if site.is_stopping() {
+    if state.is_stopping() {
         return Err(Box::new(stopping()));
     }
     let waiting = match name {
-        None => site.queue.wait(key, weight),
-        Some(name) => site.queue.wait_as(key, name, weight, rules.rejects()),
+        None => state.queue.wait(key, weight),
+        Some(name) => state.queue.wait_as(key, name, weight, rules.rejects()),
     };
     waiting.map_err(|LineFull| {
-        site.metrics.note_line_full();
+        state.metrics.note_line_full();
         let detail = "as many requests wait as may; try again later";
         Box::new(refusal(StatusCode::SERVICE_UNAVAILABLE, "line_full", detail))
     })
 }
 
 /// Not now: 429, or 503 when it is the store that cannot say.
-fn deny(site: &Site, rules: &Rules, closed: Closed) -> Response<Reply> {
-    let now = site.clock.now();
+fn deny(state: &ProxyState, rules: &Rules, closed: Closed) -> Response<Reply> {
+    let now = state.clock.now();
     let denial = match closed {
         Closed::Limited(until) => rules.denials.limited(until.map(|until| until.saturating_sub(now)), now),
         Closed::Busy => rules.denials.busy(),
         Closed::Unknown | Closed::StoreFailed => return store_down(),
     };
-    site.metrics.note_denied();
+    state.metrics.note_denied();
     denial
 }
 
@@ -224,7 +224,7 @@ impl Begun {
         if !self.exchange.charge() {
             (link, slot) = Box::pin(self.exchange.charged_later(link, slot)).await?;
         }
-        client.site.metrics.note_start(*arrived, slot.possible(), client.site.clock.now());
+        client.state.metrics.note_start(*arrived, slot.possible(), client.state.clock.now());
         slot.start();
         link.begin(self.request);
         let mut silence = client.idle_timeout(*upstream_ticks);
@@ -234,9 +234,9 @@ impl Begun {
                 answer(head, self.on_upgrade, Held { link, slot, client: self.exchange.client }, silence)
             }
             Sent::ClientBroke(error) => Err(Box::new(client_broke(&error))),
-            Sent::UpstreamBroke(error) => Err(Box::new(upstream_broke(&client.site, &error))),
+            Sent::UpstreamBroke(error) => Err(Box::new(upstream_broke(&client.state, &error))),
             Sent::Silence => {
-                client.site.metrics.note_upstream_error();
+                client.state.metrics.note_upstream_error();
                 let detail = "the upstream does not answer; try again later";
                 Err(Box::new(refusal(StatusCode::GATEWAY_TIMEOUT, "upstream_silent", detail)))
             }
@@ -262,22 +262,22 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 impl Exchange {
     /// What almost every request finds: an idle connection, and a slot that it did not wait for.
     fn take_link(&self, slot: Slot) -> Result<(Box<Link>, Slot), Slot> {
-        if slot.was_waited_for() || !slot.is_good(self.site().clock.now()) {
+        if slot.was_waited_for() || !slot.is_good(self.state().clock.now()) {
             return Err(slot);
         }
-        match self.client.pool().take(self.site().rules.load().generation) {
+        match self.client.pool().take(self.state().rules.load().generation) {
             Some(link) => Ok((link, slot)),
             None => Err(slot),
         }
     }
 
-    fn site(&self) -> &Site {
-        &self.client.site
+    fn state(&self) -> &ProxyState {
+        &self.client.state
     }
 
     /// Waits until it has a slot, the client has left, the time is over or the proxy stops.
     async fn wait(&self, mut waiting: Waiting) -> Outcome<Slot> {
-        let rules = self.site().rules.load_full();
+        let rules = self.state().rules.load_full();
         let too_long = async {
             match rules.policy.max_wait {
                 Some(limit) => sleep(limit).await,
@@ -295,16 +295,16 @@ impl Exchange {
         };
         tokio::select! {
             biased;
-            slot = &mut waiting => slot.map_err(|closed| Box::new(deny(self.site(), &rules, closed))),
-            () = self.site().stopped() => Err(Box::new(stopping())),
+            slot = &mut waiting => slot.map_err(|closed| Box::new(deny(self.state(), &rules, closed))),
+            () = self.state().stopped() => Err(Box::new(stopping())),
             () = gone => Err(self.left()),
-            () = too_long => Err(Box::new(deny(self.site(), &rules, Closed::Limited(None)))),
+            () = too_long => Err(Box::new(deny(self.state(), &rules, Closed::Limited(None)))),
         }
     }
 
     /// The client is not there any more: what is answered, nobody reads.
     fn left(&self) -> Box<Response<Reply>> {
-        self.site().metrics.note_left();
+        self.state().metrics.note_left();
         Box::new(bad_request("left", "the client has left"))
     }
 
@@ -316,19 +316,19 @@ impl Exchange {
                 self.client.pool().put_unused(link);
                 return Err(self.left());
             }
-            if slot.is_good(self.site().clock.now()) {
+            if slot.is_good(self.state().clock.now()) {
                 return Ok((link, slot));
             }
-            self.site().metrics.note_again();
+            self.state().metrics.note_again();
             self.client.pool().put_unused(link);
-            let goes = self.site().rules.load().rejects();
+            let goes = self.state().rules.load().rejects();
             slot = self.wait(slot.again(self.arrived, self.weight, goes)).await?;
         }
     }
 
     /// Charges the start at the gate's limiter; false: it says no, as somebody else used the limit up or blocked the key.
     fn charge(&self) -> bool {
-        self.key.as_ref().is_none_or(|key| self.site().charge(key))
+        self.key.as_ref().is_none_or(|key| self.state().charge(key))
     }
 
     /// Back into line until the gate says yes, too. Nobody else of the key starts before the next window.
@@ -336,9 +336,9 @@ impl Exchange {
         loop {
             self.client.pool().put_unused(link);
             slot.exhaust();
-            let (until, rules) = (slot.until(), self.site().rules.load_full());
+            let (until, rules) = (slot.until(), self.state().rules.load_full());
             if rules.rejects() {
-                return Err(Box::new(deny(self.site(), &rules, Closed::Limited(Some(until)))));
+                return Err(Box::new(deny(self.state(), &rules, Closed::Limited(Some(until)))));
             }
             let waited = self.wait(slot.again(self.arrived, self.weight, false)).await?;
             (link, slot) = self.ready_to_send(waited).await?;
@@ -350,14 +350,14 @@ impl Exchange {
 
     /// An idle connection, or a new one; true: it is new.
     async fn connection(&self) -> Outcome<(Box<Link>, bool)> {
-        let rules = self.site().rules.load_full();
+        let rules = self.state().rules.load_full();
         if let Some(link) = self.client.pool().take(rules.generation) {
             return Ok((link, false));
         }
-        match self.site().pools.connect(&rules).await {
+        match self.state().pools.connect(&rules).await {
             Ok(link) => Ok((link, true)),
             Err(error) => {
-                self.site().metrics.note_upstream_error();
+                self.state().metrics.note_upstream_error();
                 warn!("the upstream {:?} cannot be reached: {error}", rules.policy.upstream);
                 let detail = "the upstream cannot be reached; try again later";
                 Err(Box::new(refusal(StatusCode::BAD_GATEWAY, "upstream_down", detail)))
@@ -377,7 +377,7 @@ fn answer(mut head: Head, on_upgrade: Option<OnUpgrade>, held: Held, silence: Id
         }
         (StatusCode::SWITCHING_PROTOCOLS, None) => {
             return Err(Box::new(upstream_broke(
-                &held.client.site,
+                &held.client.state,
                 &io::Error::other("it switched protocols unasked"),
             )));
         }
@@ -393,9 +393,9 @@ fn answer(mut head: Head, on_upgrade: Option<OnUpgrade>, held: Held, silence: Id
 }
 
 /// The answer did not begin, or cannot be read.
-fn upstream_broke(site: &Site, error: &io::Error) -> Response<Reply> {
-    site.metrics.note_upstream_error();
-    warn!("the upstream {:?} broke off: {error}", site.rules.load().policy.upstream);
+fn upstream_broke(state: &ProxyState, error: &io::Error) -> Response<Reply> {
+    state.metrics.note_upstream_error();
+    warn!("the upstream {:?} broke off: {error}", state.rules.load().policy.upstream);
     let detail = "the upstream broke off before it answered";
     refusal(StatusCode::BAD_GATEWAY, "upstream_broke_off", detail)
 }

@@ -9,7 +9,6 @@
 mod admin;
 mod body;
 mod client;
-mod counting;
 mod exchange;
 mod fields;
 mod incoming;
@@ -22,13 +21,14 @@ mod queue;
 mod reply;
 mod server;
 mod settings;
-mod sharing;
-mod site;
+mod share;
+mod shared_counting;
+mod state;
 mod strict;
 mod target;
 mod tunnel;
-mod turning;
 mod upstream;
+mod window_timer;
 mod worker;
 
 /// The locks of [`queue`]: a test puts others in their place, which try every interleaving.

@@ -6,7 +6,7 @@
 //! hold slots, and an idle one is closed when its place is needed.
 
 use crate::link::Link;
-use crate::site::Rules;
+use crate::state::Rules;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

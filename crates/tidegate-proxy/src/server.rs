@@ -1,9 +1,9 @@
 //! The proxy as a whole: a thread that accepts, threads that serve, and the stop.
 
 use crate::settings::{Policy, Settings};
-use crate::site::Site;
+use crate::state::ProxyState;
 use crate::worker;
-use crate::{admin, counting, sharing, turning};
+use crate::{admin, share, shared_counting, window_timer};
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::pin::pin;
@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 /// A running proxy. Dropping it stops it.
 pub struct Proxy {
-    site: Arc<Site>,
+    state: Arc<ProxyState>,
     address: SocketAddr,
     admin: Option<SocketAddr>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -46,17 +46,17 @@ impl Proxy {
         let admin_address = admin.as_ref().map(StdListener::local_addr).transpose()?;
         let workers = settings.workers.max(1);
         let settings = Settings { workers, ..settings };
-        let site = Arc::new(Site::new(gate, policy, settings));
+        let state = Arc::new(ProxyState::new(gate, policy, settings));
         let (mut threads, mut workers_in) = (Vec::new(), Vec::new());
         for number in 0..workers {
             let (worker_in, accepted) = mpsc::channel(HANDED_OVER_MAX);
             workers_in.push(worker_in);
-            let worker = worker::run(Arc::clone(&site), number, accepted);
+            let worker = worker::run(Arc::clone(&state), number, accepted);
             threads.push(thread(format!("proxy-{number}"), worker)?);
         }
-        let accepting = accept(Arc::clone(&site), listener, admin, workers_in);
+        let accepting = accept(Arc::clone(&state), listener, admin, workers_in);
         threads.push(thread("proxy-accept".to_owned(), accepting)?);
-        Ok(Proxy { site, address, admin: admin_address, threads: Mutex::new(threads) })
+        Ok(Proxy { state, address, admin: admin_address, threads: Mutex::new(threads) })
     }
 
     /// Where it listens.
@@ -73,13 +73,13 @@ impl Proxy {
 
     /// Puts another policy in force, without touching a connection.
     pub fn reload(&self, policy: Policy) {
-        self.site.reload(policy);
+        self.state.reload(policy);
     }
 
     /// Accepts no more, answers waiting requests with 503, lets the others end within the drain timeout,
     /// and waits for it.
     pub fn stop(&self) {
-        self.site.stop();
+        self.state.stop();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             // A thread that panicked has nothing left to wait for.
@@ -102,24 +102,24 @@ fn thread(name: String, work: impl Future<Output = ()> + Send + 'static) -> io::
 
 /// Accepts, hands out in turn, and keeps the time, until the stop.
 async fn accept(
-    site: Arc<Site>,
+    state: Arc<ProxyState>,
     listener: StdListener,
     admin: Option<StdListener>,
     workers: Vec<mpsc::Sender<HandedOver>>,
 ) {
     let mut beside = JoinSet::new();
-    beside.spawn(turning::turn_windows(Arc::clone(&site)));
-    beside.spawn(keep_time(Arc::clone(&site)));
-    let finds_others = site.replicas() == Replicas::Share(None);
-    let mut sharing = finds_others.then(|| tokio::spawn(sharing::share(Arc::clone(&site))));
+    beside.spawn(window_timer::run(Arc::clone(&state)));
+    beside.spawn(keep_time(Arc::clone(&state)));
+    let finds_others = state.replicas() == Replicas::Share(None);
+    let mut sharing = finds_others.then(|| tokio::spawn(share::renew(Arc::clone(&state))));
     let (end, ended) = oneshot::channel();
-    let mut counting = site.counts_together().then(|| tokio::spawn(counting::count(Arc::clone(&site), ended)));
+    let mut counting = state.shares_counts().then(|| tokio::spawn(shared_counting::count(Arc::clone(&state), ended)));
     if let Some(Ok(admin)) = admin.map(from_std) {
-        beside.spawn(admin::serve(admin, Arc::clone(&site)));
+        beside.spawn(admin::serve(admin, Arc::clone(&state)));
     }
     let Ok(listener) = from_std(listener) else { return };
-    let mut stopped = pin!(site.stopped());
-    let mut acceptor = Acceptor::new(listener, site.settings.connection_bounds(), Arc::clone(&site.metrics.census));
+    let mut stopped = pin!(state.stopped());
+    let mut acceptor = Acceptor::new(listener, state.settings.connection_bounds(), Arc::clone(&state.metrics.census));
     let mut turns = (0..workers.len()).cycle();
     loop {
         tokio::select! {
@@ -134,11 +134,11 @@ async fn accept(
     drop((acceptor, workers));
     // Monitors may look on while requests under way end.
     let all_end = async {
-        while site.queue.census().in_flight > 0 {
+        while state.queue.census().in_flight > 0 {
             sleep(PAUSE).await;
         }
     };
-    let _ = timeout(site.settings.drain_timeout, all_end).await;
+    let _ = timeout(state.settings.drain_timeout, all_end).await;
     if let Some(sharing) = &mut sharing {
         // It takes leave of the others.
         let _ = sharing.await;
@@ -164,14 +164,14 @@ fn from_std(listener: StdListener) -> io::Result<TcpListener> {
 }
 
 /// Lets the clock follow the world's, and forgets idle keys.
-async fn keep_time(site: Arc<Site>) {
+async fn keep_time(state: Arc<ProxyState>) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        site.clock.follow_wall();
-        site.follow_flag();
-        forget_idle_keys(&site).await;
+        state.clock.follow_wall();
+        state.follow_flag();
+        forget_idle_keys(&state).await;
     }
 }
 
@@ -179,9 +179,9 @@ async fn keep_time(site: Arc<Site>) {
 const TICKS_A_ROUND: usize = 8;
 
 /// Looks at one tick's keys, in pieces: others are served between them.
-async fn forget_idle_keys(site: &Site) {
-    for _ in 0..site.queue.tends().div_ceil(TICKS_A_ROUND) {
-        site.queue.tend();
+async fn forget_idle_keys(state: &ProxyState) {
+    for _ in 0..state.queue.tends().div_ceil(TICKS_A_ROUND) {
+        state.queue.tend();
         yield_now().await;
     }
 }

@@ -11,11 +11,11 @@ use tokio::time::sleep;
 
 /// Starts the tunnel; it opens when the client has its 101.
 pub(crate) fn open(on_upgrade: OnUpgrade, held: Held) {
-    let site = Arc::clone(&held.client.site);
+    let state = Arc::clone(&held.client.state);
     tokio::spawn(async move {
         let grace = async {
-            site.stopped().await;
-            sleep(site.settings.drain_timeout).await;
+            state.stopped().await;
+            sleep(state.settings.drain_timeout).await;
         };
         tokio::select! {
             // However it ends, both ends are closed.

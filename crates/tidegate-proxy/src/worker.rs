@@ -5,7 +5,7 @@
 
 use crate::client::Client;
 use crate::exchange::exchange;
-use crate::site::Site;
+use crate::state::ProxyState;
 use crate::strict::Strict;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -26,19 +26,19 @@ const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 
 struct Worker {
-    site: Arc<Site>,
+    state: Arc<ProxyState>,
     number: usize,
     roster: Roster,
 }
 
 /// Serves what comes in until the proxy stops, then lets it end.
-pub(crate) async fn run(site: Arc<Site>, number: usize, mut accepted: mpsc::Receiver<HandedOver>) {
-    let roster = Roster::new(&site.settings.connection_bounds());
-    let mut worker = Worker { number, roster, site: Arc::clone(&site) };
+pub(crate) async fn run(state: Arc<ProxyState>, number: usize, mut accepted: mpsc::Receiver<HandedOver>) {
+    let roster = Roster::new(&state.settings.connection_bounds());
+    let mut worker = Worker { number, roster, state: Arc::clone(&state) };
     let mut rounds = interval(TICK);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut round = 0_u64;
-    let mut stopped = pin!(site.stopped());
+    let mut stopped = pin!(state.stopped());
     loop {
         tokio::select! {
             () = &mut stopped => break,
@@ -59,14 +59,14 @@ impl Worker {
     fn take(&mut self, handed_over: HandedOver) {
         // A connection that cannot be registered is closed: the process is out of something.
         let Ok(accepted) = handed_over.take_over() else { return };
-        let (site, number) = (Arc::clone(&self.site), self.number);
-        self.roster.serve(accepted, |connection| serve(Arc::new(Client::new(site, number, connection))));
+        let (state, number) = (Arc::clone(&self.state), self.number);
+        self.roster.serve(accepted, |connection| serve(Arc::new(Client::new(state, number, connection))));
     }
 
     fn sweep(&mut self, round: u64) {
         self.roster.sweep();
         if round.is_multiple_of(2) {
-            self.site.pools.all[self.number].sweep(self.site.rules.load().generation);
+            self.state.pools.all[self.number].sweep(self.state.rules.load().generation);
         }
     }
 }

@@ -84,21 +84,21 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
     let gate = store::open(&config, config.store.path.clone()).await?;
     let streams = Arc::new(streams::open(&config, &gate).await?);
-    let desk = Responder::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
-    let desk = Arc::new(desk);
+    let responder = Responder::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
+    let responder = Arc::new(responder);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let listening =
         Doors { http: listener.as_ref().map(|(_, address)| *address), udp: sockets.as_ref().map(Sockets::address) };
     banner::print(&listening, file.map(PathBuf::as_path), &config);
-    let counters = sockets.as_ref().map(|sockets| Arc::new(Counters::new(sockets, &desk)));
+    let counters = sockets.as_ref().map(|sockets| Arc::new(Counters::new(sockets, &responder)));
     if let Some((listener, address)) = listener {
         let settings = HttpSettings { udp: counters.clone(), streams: Arc::clone(&streams), ..http_settings() };
         tasks.spawn(http_door(listener, address, gate.clone(), settings, stopped.clone()));
     }
     if let Some((sockets, counters)) = sockets.zip(counters) {
-        tasks.spawn(udp_door(sockets, Arc::clone(&desk), counters, stopped.clone()));
-        tasks.spawn(unrouted::run(Arc::clone(desk.counts()), stopped.clone()));
+        tasks.spawn(udp_door(sockets, Arc::clone(&responder), counters, stopped.clone()));
+        tasks.spawn(unrouted::run(Arc::clone(responder.counts()), stopped.clone()));
     }
     let proxy = config.proxy.as_ref().map(|proxy| crate::proxy::start(proxy, &gate)).transpose()?.map(Arc::new);
     if let Some((proxy, settings)) = proxy.as_ref().zip(config.proxy.as_ref()) {
@@ -119,11 +119,11 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
                     info!("{name}: stopping; a second one ends at once");
                     break Ok(());
                 }
-                (Signal::Reload, Some(reloader)) => reloader.reload(&gate, &desk, proxy.as_deref(), &config).await,
+                (Signal::Reload, Some(reloader)) => reloader.reload(&gate, &responder, proxy.as_deref(), &config).await,
                 (Signal::Reload, None) => info!("nothing to reload: started without a file"),
             },
             _ = look.tick() => if let Some(reloader) = &mut reloader && reloader.has_changed() {
-                reloader.reload(&gate, &desk, proxy.as_deref(), &config).await;
+                reloader.reload(&gate, &responder, proxy.as_deref(), &config).await;
             },
             Some(ended) = tasks.join_next() => break Err(unexpected(ended)),
         }
@@ -151,13 +151,13 @@ async fn http_door(
 /// The UDP door has threads of its own; this waits for them.
 async fn udp_door(
     sockets: Sockets,
-    desk: Arc<Responder>,
+    responder: Arc<Responder>,
     counters: Arc<Counters>,
     stopped: watch::Receiver<bool>,
 ) -> Result<(), String> {
     let (address, stop) = (sockets.address(), Arc::new(AtomicBool::new(false)));
     let flag = Arc::clone(&stop);
-    let mut threads = tokio::task::spawn_blocking(move || udp::serve(&sockets, &desk, &counters, &flag));
+    let mut threads = tokio::task::spawn_blocking(move || udp::serve(&sockets, &responder, &counters, &flag));
     let served = tokio::select! {
         ended = &mut threads => ended,
         () = told_to_stop(stopped) => {

@@ -27,7 +27,7 @@ impl Reloader {
     }
 
     /// Reads the file and puts its policy in force. `running` is what the process started with.
-    pub(super) async fn reload(&mut self, gate: &Gate, desk: &Responder, proxy: Option<&Proxy>, running: &Config) {
+    pub(super) async fn reload(&mut self, gate: &Gate, responder: &Responder, proxy: Option<&Proxy>, running: &Config) {
         // Whoever asked for it, what is there now is about to be read.
         let _ = self.watch.has_changed();
         let file = self.file.clone();
@@ -41,7 +41,7 @@ impl Reloader {
         match read.await {
             Ok(Ok((config, reloaded))) => {
                 // The configuration has checked the routes against its own policy.
-                if let Err(problem) = desk.reload(&config.udp) {
+                if let Err(problem) = responder.reload(&config.udp) {
                     error!("the UDP routes stay as they were: {problem}");
                 }
                 info!("reloaded {}: {}; counters kept", self.file.display(), human::policy(&config));

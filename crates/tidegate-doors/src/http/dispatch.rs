@@ -8,7 +8,7 @@ use super::limiters::Switch;
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, find};
-use super::{allowed, apart, body, hit, keys, limiters, openapi, streams};
+use super::{allowed, body, counting, hit, keys, limiters, openapi, streams};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -59,8 +59,8 @@ async fn route(
         Action::Key => keys::peek(door, limiter, key, query).await,
         Action::Block => keys::block(door, limiter, key, &body.await?).await,
         Action::Unblock => keys::unblock(door, limiter, key).await,
-        Action::Increment => apart::increment(door, limiter, key, &body.await?).await,
-        Action::Analyze => apart::analyze(door, limiter, key).await,
+        Action::Increment => counting::increment(door, limiter, key, &body.await?).await,
+        Action::Analyze => counting::analyze(door, limiter, key).await,
         Action::Stream => streams::get(door, limiter).await,
         Action::Submit => streams::submit(door, streams::named(door, limiter)?, &body.await?).await,
         Action::Feed => streams::feed(client, limiter, query, &parts.headers).await,

@@ -5,8 +5,8 @@
 
 #![expect(clippy::unwrap_used, reason = "the harness is test code too")]
 
-mod apart;
 mod connections;
+mod counting;
 mod decisions;
 mod limiters;
 mod operate;

@@ -5,7 +5,7 @@
 
 use crate::metrics::push;
 use crate::queue::Queue;
-use crate::site::Site;
+use crate::state::ProxyState;
 use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -75,17 +75,17 @@ impl Counting {
 }
 
 /// Carries questions until the last request has ended, and then what is left to say.
-pub(crate) async fn count(site: Arc<Site>, ended: oneshot::Receiver<()>) {
-    let pool = site.rules.load().policy.limiter.spec().name.clone();
-    let client = Arc::new(QuotaClient::new(site.gate.store().clone(), &pool));
-    let _ = site.counting.client.set(Arc::clone(&client));
-    let mut carrier = Carrier { site: &site, client, out: JoinSet::new() };
+pub(crate) async fn count(state: Arc<ProxyState>, ended: oneshot::Receiver<()>) {
+    let pool = state.rules.load().policy.limiter.spec().name.clone();
+    let client = Arc::new(QuotaClient::new(state.gate.store().clone(), &pool));
+    let _ = state.counting.client.set(Arc::clone(&client));
+    let mut carrier = Carrier { state: &state, client, out: JoinSet::new() };
     carrier.carry_until(ended).await;
     let _ = timeout(FAREWELL, carrier.settle()).await;
 }
 
 struct Carrier<'a> {
-    site: &'a Arc<Site>,
+    state: &'a Arc<ProxyState>,
     client: Arc<QuotaClient>,
     out: JoinSet<(PendingRequest, Result<Grant, StoreError>)>,
 }
@@ -99,7 +99,7 @@ impl Carrier<'_> {
             let room = OUT_MAX.saturating_sub(self.out.len());
             tokio::select! {
                 _ = &mut ended => return,
-                requests = requests(&self.site.queue, &self.site.clock, room) => self.send(requests),
+                requests = requests(&self.state.queue, &self.state.clock, room) => self.send(requests),
                 Some(Ok((pending, outcome))) = self.out.join_next() => self.receive(pending, outcome),
                 _ = beat.tick() => {
                     let client = Arc::clone(&self.client);
@@ -114,10 +114,10 @@ impl Carrier<'_> {
 
     /// Hands back what is left, so that the others need not wait for a lease.
     async fn settle(&mut self) {
-        while self.site.queue.next_request_at().is_some() || !self.out.is_empty() {
+        while self.state.queue.next_request_at().is_some() || !self.out.is_empty() {
             let room = OUT_MAX.saturating_sub(self.out.len());
             tokio::select! {
-                requests = requests(&self.site.queue, &self.site.clock, room) => self.send(requests),
+                requests = requests(&self.state.queue, &self.state.clock, room) => self.send(requests),
                 Some(Ok((pending, outcome))) = self.out.join_next() => self.receive(pending, outcome),
             }
         }
@@ -134,8 +134,8 @@ impl Carrier<'_> {
     }
 
     fn receive(&mut self, pending: PendingRequest, outcome: Result<Grant, StoreError>) {
-        let grant = self.site.counting.note(outcome, self.site.clock.now());
-        self.site.queue.answered(pending, grant);
+        let grant = self.state.counting.note(outcome, self.state.clock.now());
+        self.state.queue.answered(pending, grant);
     }
 }
 
@@ -159,10 +159,10 @@ async fn requests(queue: &Queue, clock: &Clock, room: usize) -> Vec<PendingReque
 }
 
 /// What the store has to do with it, for Prometheus.
-pub(crate) fn push_metrics(site: &Site, page: &mut Page) {
-    let Some(client) = site.counting.client.get() else { return };
-    let Counting { granted, failed, .. } = &site.counting;
-    let answers = u64::from(site.counting.error().is_none());
+pub(crate) fn push_metrics(state: &ProxyState, page: &mut Page) {
+    let Some(client) = state.counting.client.get() else { return };
+    let Counting { granted, failed, .. } = &state.counting;
+    let answers = u64::from(state.counting.error().is_none());
     for (name, kind, help, value) in [
         ("granted_total", Kind::Counter, "Starts that the store granted this replica.", granted.load(Relaxed)),
         ("round_trips_total", Kind::Counter, "Round trips to the store.", client.round_trips()),
@@ -174,12 +174,12 @@ pub(crate) fn push_metrics(site: &Site, page: &mut Page) {
 }
 
 /// The same in the JSON summary, with names.
-pub(crate) fn push_json(site: &Site, page: &mut String) {
-    let Some(client) = site.counting.client.get() else { return };
-    let Counting { granted, failed, heard, .. } = &site.counting;
+pub(crate) fn push_json(state: &ProxyState, page: &mut String) {
+    let Some(client) = state.counting.client.get() else { return };
+    let Counting { granted, failed, heard, .. } = &state.counting;
     // The object's own brace.
     page.truncate(page.trim_end().len() - 1);
-    let seen = site.clock.now().get().saturating_sub(heard.load(Relaxed));
+    let seen = state.clock.now().get().saturating_sub(heard.load(Relaxed));
     let _ = writeln!(
         page,
         ",\"replica\":\"{}\",\"granted\":{},\"round_trips\":{},\"store_failures\":{},\"seen_us\":{seen}}}",

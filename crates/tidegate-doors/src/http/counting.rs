@@ -1,4 +1,4 @@
-//! Counting and asking apart: `…/keys/K/increment` and `…/keys/K/analyze`.
+//! Counting and asking as separate steps: `…/keys/K/increment` and `…/keys/K/analyze`.
 
 use super::door::Door;
 use super::fields::{seconds_since_epoch, whole};

@@ -1,4 +1,4 @@
-//! Counting and asking apart. The limiter `notify` has 5 per 20s block 40s and 7 per 40s block 40s, in blocks of 10 s.
+//! Counting and asking as separate steps. The limiter `notify` has 5 per 20s block 40s and 7 per 40s block 40s, in blocks of 10 s.
 
 use crate::server::{Server, check};
 

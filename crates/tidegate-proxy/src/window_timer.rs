@@ -3,7 +3,7 @@
 //! Nothing depends on its being in time: who comes in a new window turns it as well. It is only for those
 //! who would otherwise wait for somebody to come.
 
-use crate::site::Site;
+use crate::state::ProxyState;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -15,15 +15,15 @@ use tokio::time::sleep;
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
 /// Turns windows until the end of the proxy.
-pub(crate) async fn turn_windows(site: Arc<Site>) {
+pub(crate) async fn run(state: Arc<ProxyState>) {
     loop {
-        let turn = poll_fn(|cx| match site.queue.turn_and_watch(cx.waker()) {
+        let turn = poll_fn(|cx| match state.queue.turn_and_watch(cx.waker()) {
             Some(turn) => Poll::Ready(turn),
             None => Poll::Pending,
         })
         .await;
-        sleep(until(turn, site.clock.now()).min(SLEEP_MAX)).await;
-        site.clock.follow_wall();
+        sleep(until(turn, state.clock.now()).min(SLEEP_MAX)).await;
+        state.clock.follow_wall();
     }
 }
 

@@ -4,7 +4,7 @@
 //! is no store on its path.
 
 use crate::metrics::push;
-use crate::site::Site;
+use crate::state::ProxyState;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate::{Micros, Replicas, Seen};
@@ -63,41 +63,41 @@ impl Others {
 }
 
 /// What this replica holds and who the others are, for Prometheus.
-pub(crate) fn push_metrics(site: &Site, page: &mut Page) {
-    if site.is_shared() {
-        for (name, help, value) in site.others.figures(site.queue.share()) {
+pub(crate) fn push_metrics(state: &ProxyState, page: &mut Page) {
+    if state.is_shared() {
+        for (name, help, value) in state.others.figures(state.queue.share()) {
             push(page, &format!("tidegate_proxy_{name}"), Kind::Gauge, help, value);
         }
-        let age = seconds(site.others.age(site.clock.now()).get());
+        let age = seconds(state.others.age(state.clock.now()).get());
         push(page, "tidegate_proxy_seen_seconds", Kind::Gauge, "How long ago the register was last read.", age);
     }
 }
 
 /// The same in the JSON summary, with names.
-pub(crate) fn push_json(site: &Site, page: &mut String) {
-    if site.is_shared() {
+pub(crate) fn push_json(state: &ProxyState, page: &mut String) {
+    if state.is_shared() {
         // The object's own brace.
         page.truncate(page.trim_end().len() - 1);
-        for (name, _, value) in site.others.figures(site.queue.share()) {
+        for (name, _, value) in state.others.figures(state.queue.share()) {
             let _ = write!(page, ",\"{name}\":{value}");
         }
-        let _ = write!(page, ",\"seen_us\":{}", site.others.age(site.clock.now()).get());
-        site.others.push_names(page);
+        let _ = write!(page, ",\"seen_us\":{}", state.others.age(state.clock.now()).get());
+        state.others.push_names(page);
         page.push_str("}\n");
     }
 }
 
 /// Renews this process's share through the gate until the proxy stops.
-pub(crate) async fn share(site: Arc<Site>) {
-    while !site.is_stopping() && site.replicas() == Replicas::Share(None) {
-        let limiter = site.rules.load().policy.limiter.clone();
-        let (name, period) = (limiter.spec().name.clone(), site.rules.load().policy.limit().period());
+pub(crate) async fn renew(state: Arc<ProxyState>) {
+    while !state.is_stopping() && state.replicas() == Replicas::Share(None) {
+        let limiter = state.rules.load().policy.limiter.clone();
+        let (name, period) = (limiter.spec().name.clone(), state.rules.load().policy.limit().period());
         let tell = |seen: &Seen| {
-            if let Some(schedule) = site.gate.schedule(&name) {
-                site.queue.set_share(schedule);
+            if let Some(schedule) = state.gate.schedule(&name) {
+                state.queue.set_share(schedule);
             }
-            site.others.note(seen);
+            state.others.note(seen);
         };
-        site.gate.renew_share((&name, period), site.stopped(), tell).await;
+        state.gate.renew_share((&name, period), state.stopped(), tell).await;
     }
 }

@@ -1,13 +1,13 @@
 //! What all threads of a proxy share.
 
-use crate::counting::{self, Counting};
 use crate::key::KeyMaker;
 use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::queue::Queue;
 use crate::reply::Denials;
 use crate::settings::{Policy, Settings, WhenLimited};
-use crate::sharing::Others;
+use crate::share::Others;
+use crate::shared_counting::{self, Counting};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,7 +17,7 @@ use tidegate_core::turnstile::Bounds;
 use tidegate_doors::listener::ticks;
 use tokio::sync::Notify;
 
-pub(crate) struct Site {
+pub(crate) struct ProxyState {
     pub(crate) settings: Settings,
     /// The settings' `client_timeout`.
     pub(crate) client_ticks: u64,
@@ -25,8 +25,8 @@ pub(crate) struct Site {
     pub(crate) gate: Gate,
     pub(crate) clock: Clock,
     /// Fixed at the start.
-    counts_together: bool,
-    /// Whether the turnstile's bounds are the limiter's; see [`Site::follow_flag`].
+    shares_counts: bool,
+    /// Whether the turnstile's bounds are the limiter's; see [`ProxyState::follow_flag`].
     is_enforced: AtomicBool,
     pub(crate) rules: ArcSwap<Rules>,
     pub(crate) queue: Arc<Queue>,
@@ -61,14 +61,14 @@ impl Rules {
     }
 }
 
-impl Site {
-    pub(crate) fn new(gate: Gate, policy: Policy, settings: Settings) -> Site {
+impl ProxyState {
+    pub(crate) fn new(gate: Gate, policy: Policy, settings: Settings) -> ProxyState {
         let clock = gate.clock().clone();
         let schedule = assigned(&policy.limiter);
         let is_enforced = policy.limiter.is_enforced();
-        let counts_together = gate.store().capabilities().shared && policy.limiter.spec().replicas == Replicas::Exact;
-        let site = Site {
-            counts_together,
+        let shares_counts = gate.store().capabilities().shared && policy.limiter.spec().replicas == Replicas::Exact;
+        let state = ProxyState {
+            shares_counts,
             is_enforced: AtomicBool::new(is_enforced),
             client_ticks: ticks(settings.client_timeout),
             queue: Arc::new(Queue::new(bounds(&policy, is_enforced), clock.clone())),
@@ -85,23 +85,23 @@ impl Site {
             rules: ArcSwap::from_pointee(Rules::new(policy, 0)),
         };
         if let Some(schedule) = schedule {
-            site.queue.set_share(schedule);
+            state.queue.set_share(schedule);
         }
-        site.count_at_store();
-        site
+        state.count_at_store();
+        state
     }
 
     /// Asks the store for starts, if replicas count together.
     fn count_at_store(&self) {
-        if self.counts_together() {
+        if self.shares_counts() {
             let rejects = self.rules.load().rejects();
-            self.queue.count_at_store(counting::terms(self.settings.store_outage, rejects));
+            self.queue.count_at_store(shared_counting::terms(self.settings.store_outage, rejects));
         }
     }
 
     /// Are starts charged at the gate's limiter, in this process? Where replicas count together, their store counts.
     pub(crate) fn is_charged(&self) -> bool {
-        !self.counts_together
+        !self.shares_counts
     }
 
     /// Charges a start at the gate; false: the limiter says no.
@@ -124,8 +124,8 @@ impl Site {
     }
 
     /// Do replicas count together, through the store?
-    pub(crate) fn counts_together(&self) -> bool {
-        self.counts_together
+    pub(crate) fn shares_counts(&self) -> bool {
+        self.shares_counts
     }
 
     /// Does this process hold a share of the limit?
