@@ -26,55 +26,21 @@
 //! What is not here: sockets, wakers, locks. `W` is whatever the caller wants back when somebody's turn
 //! has come. Every call ends with nobody left in line who could start: that is the invariant.
 
+mod at_store;
+mod bounds;
 mod line;
 mod places;
 mod quota;
 mod waiters;
 
+use crate::Micros;
 use crate::replicas::Schedule;
-use crate::{Limit, Micros};
 use places::{Place, Places, Standing};
-use quota::{Needs, QuotaAccounts};
+use quota::QuotaAccounts;
 use waiters::Waiters;
 
+pub use bounds::{Bounds, KeyHash};
 pub use quota::{Grant, Name, Outlook, PendingRequest, QuotaRequest, StoreTerms};
-
-/// Whom a turnstile counts: 128 bits of a seeded hash, made by the caller. Names are not kept, so
-/// that a key costs the same however long its name is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeyHash([u64; 2]);
-
-impl KeyHash {
-    /// Two independent seeded hashes of one key.
-    #[must_use]
-    pub const fn new(one: u64, other: u64) -> KeyHash {
-        KeyHash([one, other])
-    }
-}
-
-/// What a turnstile lets through.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Bounds {
-    /// Starts per key and window. Its burst and block have no meaning here.
-    pub limit: Limit,
-    /// Under way per key; 0: as many as like.
-    pub in_flight: u32,
-    /// Under way over all keys.
-    pub total: u32,
-    /// In line over all keys.
-    pub waiting: u32,
-    /// The weights of those in line, together.
-    pub waiting_weight: u64,
-    /// Keys with a place of their own. Past it new keys share places, which can make them wait too
-    /// long and never lets one start too often.
-    pub keys: u32,
-}
-
-impl Bounds {
-    fn window(&self, now: Micros) -> Micros {
-        Micros::saturating(now.get() - now.get() % self.limit.period().get())
-    }
-}
 
 /// The right to start once, before [`Permit::until`]. It must come back through
 /// [`Turnstile::finish`], [`Turnstile::give_back`] or [`Turnstile::again`].
@@ -364,58 +330,6 @@ impl<W> Turnstile<W> {
         }
     }
 
-    /// From now on starts are bought of a store.
-    pub fn count_at_store(&mut self, terms: StoreTerms) {
-        match &mut self.quota {
-            Some(quota) => quota.terms = terms,
-            None => self.quota = Some(QuotaAccounts::new(terms)),
-        }
-    }
-
-    /// When there is something to ask the store, if nothing happens before; zero means at once.
-    #[must_use]
-    pub fn next_request_at(&self) -> Option<Micros> {
-        self.quota.as_ref().and_then(QuotaAccounts::next_due)
-    }
-
-    /// The next question to the store, if it is time for one. It must come back through [`Turnstile::answered`].
-    pub fn next_request(&mut self, now: Micros) -> Option<PendingRequest> {
-        self.note(now);
-        loop {
-            let at = self.quota.as_mut()?.next(self.now)?;
-            let needs = self.needs(at);
-            let pending = self.quota.as_mut()?.send(at, needs, &self.bounds, self.window, self.now);
-            if pending.is_some() {
-                return pending;
-            }
-            self.line_up(at);
-        }
-    }
-
-    /// What the store said.
-    pub fn answered(&mut self, pending: PendingRequest, grant: Grant, now: Micros) {
-        self.note(now);
-        let Some(quota) = &mut self.quota else { return };
-        quota.receive(&pending, grant, self.window, self.now);
-        self.line_up(pending.place);
-        self.serve(pending.at);
-        let tell = self.quota.as_ref().is_some_and(|quota| quota.terms.call_all);
-        if tell || self.closed_to_all(pending.place) == Some(Closed::StoreFailed) {
-            self.waiters.call_all(&self.places[pending.place].line, &mut self.called);
-        }
-    }
-
-    /// What a place needs of the store.
-    fn needs(&self, at: u32) -> Needs {
-        let (place, left, bounds) = (&self.places[at], self.left(at), &self.bounds);
-        let room = if bounds.in_flight > 0 { bounds.in_flight.saturating_sub(place.in_flight) } else { u32::MAX };
-        let free = bounds.total.saturating_sub(self.under_way);
-        let could = place.line.len().min(room).min(free).min(bounds.limit.count());
-        let unused = if place.line.is_empty() { left } else { 0 };
-        let held = if bounds.in_flight > 0 { place.in_flight + left - unused } else { 0 };
-        Needs { held, want: could.saturating_sub(left), unused }
-    }
-
     fn line_up_again(&mut self, now: Micros) {
         for at in self.places.with_a_line() {
             self.line_up(at);
@@ -522,15 +436,6 @@ impl<W> Turnstile<W> {
         self.places.stand(at, standing);
         if self.quota.is_some() {
             self.arrange(at);
-        }
-    }
-
-    /// Has the desk note what a place needs.
-    fn arrange(&mut self, at: u32) {
-        let needs = self.needs(at);
-        if let Some(quota) = &mut self.quota {
-            quota.arrange(at, needs, self.window, self.now);
-            self.places[at].has_open_account = !quota.is_settled(at);
         }
     }
 

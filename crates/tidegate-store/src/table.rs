@@ -6,9 +6,11 @@
 
 mod carry;
 mod change;
+mod operate;
 mod separate;
 mod several;
 
+pub use operate::{Listing, Which};
 #[cfg(feature = "etcd")]
 pub(crate) use several::answer_all;
 pub use several::decide_all;
@@ -77,24 +79,6 @@ pub struct PartAnswer {
     pub sketched: bool,
     /// Each limit's verdict and its counters afterwards, if asked for.
     pub decisions: Vec<Decision>,
-}
-
-/// Which keys to list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Which {
-    /// All that differ from a fresh key.
-    Tracked,
-    /// Only the blocked ones.
-    Blocked,
-}
-
-/// Names of keys, and where the next page starts.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Listing {
-    /// The names, sorted.
-    pub keys: Vec<Vec<u8>>,
-    /// Pass this as `after` for more; `None`: that was all.
-    pub next: Option<u64>,
 }
 
 /// How many keys ahead a batch fetches entries. Far ahead: the fetches are then told one right after
@@ -312,60 +296,6 @@ impl Table {
         if shard.account(&self.budget) {
             cell.slots_at.store(shard.slots.address(), Relaxed);
             cell.capacity.store(shard.slots.capacity(), Relaxed);
-        }
-    }
-
-    /// Blocks a key until `now + span`; `None` when the table is full and it finds no place.
-    pub fn block(&self, rules: &Rules, key: &[u8], span: Micros, clock: impl FnOnce() -> Micros) -> Option<Micros> {
-        let hash = self.hash(key);
-        self.with_shard(rules, hash, clock, |shard, frame| {
-            let until = frame.now.saturating_add(span);
-            shard.block(frame, hash, key, until).then_some(until)
-        })
-    }
-
-    /// Forgets a key's history and block; was it blocked?
-    pub fn unblock(&self, rules: &Rules, key: &[u8], clock: impl FnOnce() -> Micros) -> bool {
-        let hash = self.hash(key);
-        self.with_shard(rules, hash, clock, |shard, frame| shard.unblock(frame, hash))
-    }
-
-    /// Forgets every blocked key; how many were there?
-    pub fn unblock_all(&self, rules: &Rules, clock: impl Fn() -> Micros) -> u64 {
-        (0..SHARDS).map(|index| self.with_cell(rules, index, &clock, |shard, frame| shard.unblock_all(frame))).sum()
-    }
-
-    /// Names of keys in the order of their hashes, from above `after`, about `most` of them.
-    pub fn list(
-        &self,
-        rules: &Rules,
-        which: Which,
-        after: Option<u64>,
-        most: usize,
-        clock: impl Fn() -> Micros,
-    ) -> Listing {
-        let after = after.unwrap_or(0);
-        let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
-        for index in shard_of(after)..SHARDS {
-            let mut more =
-                self.with_cell(rules, index, &clock, |shard, frame| shard.list(frame, which == Which::Blocked, after));
-            more.sort_unstable();
-            found.append(&mut more);
-            if found.len() > most {
-                break;
-            }
-        }
-        let next = found.get(most).and_then(|_| found[..most].last()).map(|(hash, _)| *hash);
-        found.truncate(most);
-        let mut keys: Vec<Vec<u8>> = found.into_iter().map(|(_, name)| name).filter(|name| !name.is_empty()).collect();
-        keys.sort_unstable();
-        Listing { keys, next }
-    }
-
-    /// Drops idle entries of every `SHARDS / share`-th shard, starting at `turn`, and gives memory back.
-    pub fn tend(&self, rules: &Rules, turn: usize, share: usize, clock: impl Fn() -> Micros) {
-        for index in (0..SHARDS).filter(|index| index % share == turn % share) {
-            self.with_cell(rules, index, &clock, |shard, frame| shard.tend(frame));
         }
     }
 

@@ -1,0 +1,70 @@
+//! A turnstile whose starts are counted at a store: which requests are due, and what their grants change.
+//!
+//! [`quota`](super::quota) keeps the account of each key; here it is read and filled by the turnstile's own places.
+
+use super::quota::{Needs, QuotaAccounts};
+use super::{Closed, Grant, PendingRequest, StoreTerms, Turnstile};
+use crate::Micros;
+
+impl<W> Turnstile<W> {
+    /// From now on starts are bought of a store.
+    pub fn count_at_store(&mut self, terms: StoreTerms) {
+        match &mut self.quota {
+            Some(quota) => quota.terms = terms,
+            None => self.quota = Some(QuotaAccounts::new(terms)),
+        }
+    }
+
+    /// When there is something to ask the store, if nothing happens before; zero means at once.
+    #[must_use]
+    pub fn next_request_at(&self) -> Option<Micros> {
+        self.quota.as_ref().and_then(QuotaAccounts::next_due)
+    }
+
+    /// The next question to the store, if it is time for one. It must come back through [`Turnstile::answered`].
+    pub fn next_request(&mut self, now: Micros) -> Option<PendingRequest> {
+        self.note(now);
+        loop {
+            let at = self.quota.as_mut()?.next(self.now)?;
+            let needs = self.needs(at);
+            let pending = self.quota.as_mut()?.send(at, needs, &self.bounds, self.window, self.now);
+            if pending.is_some() {
+                return pending;
+            }
+            self.line_up(at);
+        }
+    }
+
+    /// What the store said.
+    pub fn answered(&mut self, pending: PendingRequest, grant: Grant, now: Micros) {
+        self.note(now);
+        let Some(quota) = &mut self.quota else { return };
+        quota.receive(&pending, grant, self.window, self.now);
+        self.line_up(pending.place);
+        self.serve(pending.at);
+        let tell = self.quota.as_ref().is_some_and(|quota| quota.terms.call_all);
+        if tell || self.closed_to_all(pending.place) == Some(Closed::StoreFailed) {
+            self.waiters.call_all(&self.places[pending.place].line, &mut self.called);
+        }
+    }
+
+    /// What a place needs of the store.
+    pub(super) fn needs(&self, at: u32) -> Needs {
+        let (place, left, bounds) = (&self.places[at], self.left(at), &self.bounds);
+        let room = if bounds.in_flight > 0 { bounds.in_flight.saturating_sub(place.in_flight) } else { u32::MAX };
+        let free = bounds.total.saturating_sub(self.under_way);
+        let could = place.line.len().min(room).min(free).min(bounds.limit.count());
+        let unused = if place.line.is_empty() { left } else { 0 };
+        let held = if bounds.in_flight > 0 { place.in_flight + left - unused } else { 0 };
+        Needs { held, want: could.saturating_sub(left), unused }
+    }
+
+    /// Has the desk note what a place needs.
+    pub(super) fn arrange(&mut self, at: u32) {
+        let needs = self.needs(at);
+        if let Some(quota) = &mut self.quota {
+            quota.arrange(at, needs, self.window, self.now);
+            self.places[at].has_open_account = !quota.is_settled(at);
+        }
+    }
+}
