@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tidegate::{Algorithm, Gate, LimiterSpec, Policy, Rules};
 use tidegate_doors::udp::{Counters, Responder, Route, Routing, Sockets, serve};
-use tidegate_testkit::number;
+use tidegate_testkit::{Stopwatch, number};
 
 fn policy(limit: &str) -> Policy {
     // Not an average, which fades while a test runs.
@@ -186,7 +186,7 @@ fn s1_garbage_neither_stops_nor_slows_it() {
         }
         let client = Client::to(address);
         client.0.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        let asked = Instant::now();
+        let asked = Stopwatch::start();
         // The kernel may drop a ping while the last of the garbage is in the buffer.
         while client.0.send(b"1 ping").is_err() || client.0.recv(&mut [0; 9]).is_err() {
             assert!(asked.elapsed() < Duration::from_secs(20), "no answer");
@@ -194,7 +194,7 @@ fn s1_garbage_neither_stops_nor_slows_it() {
         let took = asked.elapsed();
         let grown = resident_kib().saturating_sub(settled.unwrap_or(0));
         println!("{sent} datagrams of garbage; ping in {took:?}; {grown} KiB more in the second half");
-        assert!(cfg!(debug_assertions) || took < Duration::from_millis(100), "{took:?}");
+        assert!(took < Duration::from_millis(100), "{took:?}");
         // In a short run the table may still be filling.
         assert!(seconds < 30 || grown < 4 << 10, "{grown} KiB more in the second half");
         assert!(responder.gate().usage().bytes <= responder.gate().usage().max_bytes);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tidegate::{Clock, Gate, Policy, Settings};
 use tidegate_doors::http::{HttpSettings, serve};
 use tidegate_events::{Mode, Now, Opening, Outcome, StreamSpec, Streams};
+use tidegate_testkit::Stopwatch;
 use tidegate_testkit::stomp::{Client, Heard};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -269,7 +270,7 @@ fn c2_key_frames_come_to_each_in_its_turn_and_deltas_do_not_wait() {
     let mut clients: Vec<Client> = (0..8).map(|_| Client::connected(door.address)).collect();
     for client in &mut clients {
         client.send("SUBSCRIBE\nid:1\ndestination:/topic/orders\n\n\0");
-        let asked = Instant::now();
+        let asked = Stopwatch::start();
         assert!(body(client.hear()).contains("KEY_FRAME"));
         assert!(asked.elapsed() < EVERY / 3, "the snapshot to begin with comes at once");
     }
@@ -303,7 +304,7 @@ fn c2_key_frames_come_to_each_in_its_turn_and_deltas_do_not_wait() {
     let mut client = heard.into_iter().map(|(client, _)| client).next_back().unwrap();
     let mut last = None;
     for i in 0..60 {
-        let sent = Instant::now();
+        let sent = Stopwatch::start();
         let _ = door.submit(&format!("event {i}"));
         loop {
             let heard = client.hear();
