@@ -14,6 +14,8 @@ mod names;
 pub mod redis;
 #[cfg(feature = "remote")]
 mod remote;
+#[cfg(feature = "remote-memory")]
+pub mod remote_memory;
 mod shard;
 mod slots;
 mod snapshot;

@@ -29,7 +29,7 @@ use tidegate_core::turnstile::{Grant, QuotaRequest};
 /// The stores on other machines: feature, name, folder. Calls `$then` with this list and what follows.
 macro_rules! each_store {
     ($then:ident $($rest:tt)*) => {
-        $then! { [("redis" Redis redis) ("etcd" Etcd etcd)] $($rest)* }
+        $then! { [("redis" Redis redis) ("etcd" Etcd etcd) ("remote-memory" RemoteMemory remote_memory)] $($rest)* }
     };
 }
 

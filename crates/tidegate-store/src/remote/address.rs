@@ -1,6 +1,7 @@
 //! `host:port` in words.
 
 /// Most addresses: any of them leads to all the others.
+#[allow(dead_code, reason = "a store with one address needs no bound")]
 pub(crate) const ADDRESSES_MAX: usize = 64;
 
 /// `host:port` of what may lack its port; `None`: it is neither.

@@ -6,7 +6,9 @@ pub(crate) mod breaker;
 pub(crate) mod reach;
 mod tls;
 
+#[allow(unused_imports, reason = "each store takes what it needs")]
 pub(crate) use crate::store::{Meaning, StoreError, UrlError};
+#[allow(unused_imports, reason = "a store with one address needs no bound")]
 pub(crate) use address::{ADDRESSES_MAX, address};
 pub(crate) use reach::{reach, unreachable};
 pub use tls::{Tls, TlsFiles};
