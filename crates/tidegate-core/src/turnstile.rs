@@ -1,18 +1,18 @@
-//! The turnstile: who may start now, and who stands in line until then.
+//! The turnstile: which requests may start now, and which stand in line until then.
 //!
 //! **The idea.** A key may start `limit.count()` times in each window of `limit.period()`, and have at
-//! most `in_flight` of those under way at once; over all keys at most `total` are under way. Who may
-//! not start yet waits in the key's line: first come, first served. When something frees up, keys
-//! take turns: each gives one of its people, then goes behind the others.
+//! most `in_flight` of those under way at once; over all keys at most `total` are under way. A request
+//! that may not start yet waits in its key's line: first come, first served. When a start frees up, keys
+//! take turns: each lets one of its requests start, then goes behind the other keys.
 //!
 //! **Windows** begin at multiples of the period since the epoch. Nothing is ever refilled: a place
 //! remembers the window in which it counted, and a count from another window is no count. So it does
-//! not matter when, or whether, a timer fires: whoever comes first in a new window turns it.
+//! not matter when, or whether, a timer fires: the first call in a new window turns it.
 //!
 //! **An example.** 3 per minute, six requests at 12:00:10. Three pass; three wait, and the key is
 //! *parked* until 12:01:00. There the three get a permit each, of the window 12:01, in the order in
-//! which they came. One has left meanwhile: his place went with him and nobody notices. One gets his
-//! permit and leaves before he could use it: his start is given back, and the next in line has it.
+//! which they came. Had one of them left meanwhile, its place in line would be gone with it. If one gets its
+//! permit and leaves before it uses it, its start is given back, and the next request in line has it.
 //! A permit that was not used before 12:02:00 is exchanged with [`Turnstile::again`].
 //!
 //! **Units.** Times are [`Micros`]; a window is named by the time at which it starts, so that names
@@ -20,11 +20,11 @@
 //!
 //! **Known weakness.** Windows are fixed: 2 × count can start around a boundary, in less than a period.
 //!
-//! **Parts of a limit.** A process may hold only a part of each limit ([`Turnstile::set_share`]), or none of its own: then
-//! starts are bought of a store, key by key, and whoever wants to start waits for its answer ([`Turnstile::count_at_store`]).
+//! **Shares of a limit.** A process may hold only a share of each limit ([`Turnstile::set_share`]), or none of its own: then
+//! starts are requested of a store, key by key, and a request waits for the store's grant ([`Turnstile::count_at_store`]).
 //!
-//! What is not here: sockets, wakers, locks. `W` is whatever the caller wants back when somebody's turn
-//! has come. Every call ends with nobody left in line who could start: that is the invariant.
+//! What is not here: sockets, wakers, locks. `W` is whatever the caller wants back when a request's turn
+//! has come. Invariant: after every call, no request is in line that could start.
 
 mod at_store;
 mod bounds;
@@ -70,23 +70,23 @@ impl Permit {
 
 /// A place in line. It must come back through [`Turnstile::claim`] or [`Turnstile::leave`].
 #[derive(PartialEq, Eq, Debug)]
-#[must_use = "whoever loses his ticket stands in line for ever"]
+#[must_use = "a request whose ticket is dropped stands in line for ever"]
 pub struct Ticket(u32);
 
-/// Why somebody may not start now.
+/// Why a request may not start now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Closed {
     /// The key has no starts left before this time. `None`: it never has any.
     Limited(Option<Micros>),
-    /// As many as may be are under way, of this key or of all.
+    /// As many requests as the bounds allow are under way, of this key or of all keys.
     Busy,
     /// The store must be asked: stand in line with [`Turnstile::wait_as`].
     Unknown,
-    /// The store must be asked, and has not answered for long.
+    /// The store must be asked, and has failed for longer than [`StoreTerms::outage_max`].
     StoreFailed,
 }
 
-/// The line is as long, or as heavy, as it may be.
+/// The line has reached its bound in requests or in weight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineFull;
 
@@ -94,21 +94,21 @@ pub struct LineFull;
 #[derive(Debug)]
 pub struct Turnstile<W> {
     bounds: Bounds,
-    /// The latest time that was told: going back changes nothing.
+    /// The latest time of any call: an earlier one changes nothing.
     now: Micros,
     window: Micros,
     places: Places,
     waiters: Waiters<W>,
     under_way: u32,
     called: Vec<W>,
-    /// What this process may start, if it holds only a part of the limit.
+    /// What this process may start, if it holds only a share of the limit.
     schedule: Option<Schedule>,
-    /// Where starts are bought, if this process has none of its own.
+    /// The accounts at the store, if starts are counted there.
     quota: Option<QuotaAccounts>,
 }
 
 impl<W> Turnstile<W> {
-    /// A turnstile that nobody has passed.
+    /// A turnstile that no request has passed.
     #[must_use]
     pub fn new(bounds: Bounds) -> Turnstile<W> {
         let (places, waiters) = (Places::default(), Waiters::default());
@@ -129,7 +129,7 @@ impl<W> Turnstile<W> {
     /// Starts at once, or says why not.
     ///
     /// # Errors
-    /// When the key must wait, for its limits or because others of it are in line.
+    /// When the request must wait, for its key's limits or because earlier requests of the key are in line.
     pub fn pass(&mut self, key: KeyHash, now: Micros) -> Result<Permit, Closed> {
         self.note(now);
         let at = self.places.of(key, self.window, self.bounds.keys);
@@ -155,7 +155,7 @@ impl<W> Turnstile<W> {
     /// The same, for a key that has this name at the store.
     ///
     /// # Errors
-    /// When the line is full, or there are as many keys as may be: what is bought is bought for one key.
+    /// When the line is full, or the bound of keys is reached: the store grants starts to one key, never to a shared place.
     pub fn wait_as(&mut self, key: KeyHash, name: Name, weight: u32, call: W, now: Micros) -> Result<Ticket, LineFull> {
         self.note(now);
         let at = self.places.of(key, self.window, self.bounds.keys);
@@ -180,7 +180,7 @@ impl<W> Turnstile<W> {
         Ticket(who)
     }
 
-    /// Why the holder of this ticket must wait.
+    /// Why the request with this ticket must wait.
     #[must_use]
     pub fn why(&self, ticket: &Ticket) -> Option<Closed> {
         let at = self.waiters[ticket.0].place;
@@ -190,7 +190,7 @@ impl<W> Turnstile<W> {
     /// Has the turn come? Then the ticket is exchanged for the permit.
     ///
     /// # Errors
-    /// The ticket back, when its holder must go on waiting.
+    /// The ticket back, when its request must go on waiting.
     pub fn claim(&mut self, ticket: Ticket) -> Result<Permit, Ticket> {
         self.waiters.claim(ticket.0).map_err(|()| ticket)
     }
@@ -224,14 +224,14 @@ impl<W> Turnstile<W> {
         self.serve(now);
     }
 
-    /// Nobody is in line, and no store is dealt with: it does not matter when something ends, and any time that
-    /// has passed may be told.
+    /// No request is in line, and starts are counted in this process: it does not matter when a request ends, so that
+    /// the caller may pass a time that it read before.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.waiters.in_line() == 0 && self.quota.is_none()
     }
 
-    /// What was permitted was not started: its start counts for nothing.
+    /// The request was permitted and not started: its start is not counted.
     pub fn give_back(&mut self, permit: Permit, now: Micros) {
         let place = &mut self.places[permit.place];
         if place.window == permit.window {
@@ -240,8 +240,8 @@ impl<W> Turnstile<W> {
         self.finish(permit, now);
     }
 
-    /// Lets nobody else of this permit's key start in its window: whoever counts for others, too, says that all starts are
-    /// taken. The permit itself is given back as ever.
+    /// Lets no other request of this permit's key start in its window: a limiter that counts outside this turnstile says
+    /// that all starts are taken. The permit itself comes back as always.
     pub fn exhaust(&mut self, permit: &Permit) {
         let may = self.share().unwrap_or(0);
         let place = &mut self.places[permit.place];
@@ -252,7 +252,7 @@ impl<W> Turnstile<W> {
     }
 
     /// Exchanges a permit that was not used in time for the next place in the key's line, in front
-    /// of all who came after its holder. `order` tells who came first. Never refused.
+    /// of all requests that came later; `order` is when this one came. Never refused.
     pub fn again(&mut self, permit: Permit, order: Micros, weight: u32, call: W, now: Micros) -> Ticket {
         let at = permit.place;
         let who = self.waiters.rejoin(&mut self.places[at].line, at, weight, call, order);
@@ -265,7 +265,7 @@ impl<W> Turnstile<W> {
         self.note(now);
     }
 
-    /// Looks at some of the keys, and forgets those that are idle. To be called now and then: newcomers
+    /// Looks at some of the keys, and forgets those that are idle. To be called now and then: new keys
     /// make room for themselves, but in quiet times there are none.
     pub fn tend(&mut self, now: Micros) {
         self.note(now);
@@ -287,19 +287,19 @@ impl<W> Turnstile<W> {
         }
     }
 
-    /// When somebody who waits for a window will have it.
+    /// When the next window begins, if a request waits for it.
     #[must_use]
     pub fn next_turn(&self) -> Option<Micros> {
         let hope = self.bounds.limit.count() > 0 && self.places.any_parked();
         hope.then(|| self.window_end())
     }
 
-    /// Those whose turn has come since the last call.
+    /// The callers' values of the requests whose turn has come since the last call.
     pub fn called(&mut self) -> Vec<W> {
         std::mem::take(&mut self.called)
     }
 
-    /// Puts other bounds in force. Counts of the current window stay with their keys, if they are counted here; at a
+    /// Puts other bounds in force. Counts of the current window stay with their keys, if this process counts; at a
     /// store, windows of another length are other windows.
     pub fn set_bounds(&mut self, bounds: Bounds, now: Micros) {
         self.turn(now);
@@ -311,7 +311,7 @@ impl<W> Turnstile<W> {
         self.line_up_again(now);
     }
 
-    /// This process holds only a part of the limit, and its part is this. Who waits for it to be told gets it.
+    /// This process holds only a share of the limit, by this schedule. Requests that waited for it may start.
     pub fn set_share(&mut self, schedule: Schedule, now: Micros) {
         self.turn(now);
         if self.schedule.as_ref() != Some(&schedule) {
@@ -320,7 +320,7 @@ impl<W> Turnstile<W> {
         }
     }
 
-    /// How often a key may start in the current window; `None`: that is not known yet.
+    /// How often a key may start in the current window; `None`: no share is assigned yet.
     #[must_use]
     pub fn share(&self) -> Option<u32> {
         let (count, period) = (self.bounds.limit.count(), self.bounds.limit.period());
@@ -343,7 +343,7 @@ impl<W> Turnstile<W> {
         self.waiters.in_line()
     }
 
-    /// What those in line weigh together.
+    /// The weights of all requests in line.
     #[must_use]
     pub fn waiting_weight(&self) -> u64 {
         self.waiters.weight()
@@ -361,13 +361,13 @@ impl<W> Turnstile<W> {
         self.places.len()
     }
 
-    /// Why a newcomer of this place must wait, if he must.
+    /// Why a new request at this place must wait, if it must.
     fn closed(&self, at: u32) -> Option<Closed> {
         let behind = || (!self.places[at].line.is_empty()).then_some(Closed::Busy);
         self.closed_to_all(at).or_else(behind)
     }
 
-    /// Why nobody of this place can start, if nobody can.
+    /// Why no request of this place can start, if none can.
     fn closed_to_all(&self, at: u32) -> Option<Closed> {
         let place = &self.places[at];
         if self.left(at) == 0 {
@@ -392,7 +392,7 @@ impl<W> Turnstile<W> {
         let started = if place.window == self.window { place.started } else { 0 };
         let may = match &self.quota {
             None => self.share().unwrap_or(0),
-            Some(quota) => quota.bought(at, self.window),
+            Some(quota) => quota.granted(at, self.window),
         };
         may.saturating_sub(started)
     }
@@ -423,10 +423,10 @@ impl<W> Turnstile<W> {
     }
 
     /// Puts a place where it belongs: ready, parked until the next window, or in no line at all
-    /// (nobody waits, or somebody under way must end first).
+    /// (no request waits, or one that is under way must end first).
     fn line_up(&mut self, at: u32) {
         let place = &self.places[at];
-        // To buy what cannot be started yet would keep it from the others: that waits for its turn, too.
+        // A start that is granted and cannot be used yet is withheld from the other replicas: so it is not requested yet.
         let too_soon = self.quota.is_some() && self.under_way >= self.bounds.total;
         let standing = match () {
             () if place.line.is_empty() || self.is_full(place) => Standing::Aside,
@@ -439,7 +439,7 @@ impl<W> Turnstile<W> {
         }
     }
 
-    /// Gives permits to those in line, key by key in turn, until nothing is free.
+    /// Gives permits to the requests in line, key by key in turn, until nothing is free.
     fn serve(&mut self, possible: Micros) {
         while self.under_way < self.bounds.total {
             let Some(at) = self.places.next_ready() else { return };

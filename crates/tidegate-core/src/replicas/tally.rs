@@ -1,7 +1,7 @@
-//! What replicas that count together have started and have under way: what a store keeps of one key.
+//! Shared counting at a store: what all replicas together have started and have under way, for one key.
 //!
 //! [`grant`] is the whole arithmetic. [`Tally`] is all of what a store does, with the replicas that died and the
-//! questions that came too late: the model of the Redis script, and the store of simulations.
+//! requests that came too late: the model of the Redis script, and the store of simulations.
 
 use super::ReplicaId;
 use crate::Micros;
@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 pub struct Others {
     /// How many, together.
     pub held: u32,
-    /// What each of them has that was last told that there is no room for more.
+    /// The slots of each replica whose last grant fell short.
     pub short: Vec<u32>,
-    /// This replica was told so itself.
+    /// This replica's own last grant fell short.
     pub me_too: bool,
 }
 
@@ -29,22 +29,22 @@ impl Others {
     }
 
     /// How many more this replica may have under way. While others come short, it leaves them what they lack of their
-    /// part: whoever has all slots and always somebody to give them to would otherwise keep them for ever. Where there
-    /// are fewer slots than replicas, who came short is first.
+    /// share: a replica that has all slots and always requests in line would otherwise keep them for ever. Where there
+    /// are fewer slots than replicas, a replica that came short is first.
     fn room(&self, request: &QuotaRequest) -> u32 {
         if request.in_flight == 0 {
             return u32::MAX;
         }
         let claims = u32::try_from(self.short.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let part = (request.in_flight / claims).max(1);
-        let own = if request.in_flight < claims && !self.me_too { 0 } else { part };
+        let share = (request.in_flight / claims).max(1);
+        let own = if request.in_flight < claims && !self.me_too { 0 } else { share };
         let free = request.in_flight.saturating_sub(self.held.saturating_add(request.held));
-        let reserved = self.short.iter().fold(0_u32, |sum, held| sum.saturating_add(part.saturating_sub(*held)));
+        let reserved = self.short.iter().fold(0_u32, |sum, held| sum.saturating_add(share.saturating_sub(*held)));
         free.min(own.saturating_sub(request.held).max(free.saturating_sub(reserved)))
     }
 }
 
-/// Answers a question when so many have `started` in its window. Returns how many have started then.
+/// Answers a request when so many have `started` in its window. Returns how many have started afterwards.
 #[must_use]
 pub fn grant(started: u32, others: &Others, request: &QuotaRequest) -> (u32, Grant) {
     let started = started.saturating_sub(request.unused);
@@ -62,7 +62,7 @@ pub fn grant(started: u32, others: &Others, request: &QuotaRequest) -> (u32, Gra
 /// How far clocks of replicas may differ from the store's. A window is served so much too early and too late.
 pub const CLOCKS_DIFFER: Micros = Micros::from_millis(50);
 
-/// How long a replica that is not heard keeps its slots.
+/// How long a replica that sends nothing keeps its slots.
 pub const SLOTS_LEASE: Micros = Micros::from_secs(10);
 
 /// What is known of one key.
@@ -79,13 +79,13 @@ struct Slots {
     held: u32,
     /// It wanted more, and there was no room.
     is_short: bool,
-    /// The number of the question that said so.
+    /// The number of the request that said so.
     number: u64,
     until: Micros,
 }
 
 impl Tally {
-    /// Answers a replica's question. Its questions are numbered: one that was overtaken is not heard. `None`: by the
+    /// Answers a replica's request. Requests are numbered: one that was overtaken grants nothing. `None`: by the
     /// store's clock this is not the window.
     pub fn answer(&mut self, me: ReplicaId, number: u64, request: &QuotaRequest, now: Micros) -> Option<Grant> {
         let begins = request.window * request.period.get();
@@ -158,7 +158,7 @@ mod tests {
         check(4, 1, true, "1+ 1+", 1);
         check(8, 2, true, "2+ 2+", 2);
         check(5, 0, true, "2+ 2+", 1);
-        // Fewer than replicas: who came short is first.
+        // Fewer slots than replicas: the one that came short is first.
         check(1, 0, false, "0+", 0);
         check(1, 0, true, "0+", 1);
         check(2, 0, true, "1 0+", 1);

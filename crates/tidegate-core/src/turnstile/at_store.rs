@@ -7,7 +7,7 @@ use super::{Closed, Grant, PendingRequest, StoreTerms, Turnstile};
 use crate::Micros;
 
 impl<W> Turnstile<W> {
-    /// From now on starts are bought of a store.
+    /// From now on starts are counted at a store.
     pub fn count_at_store(&mut self, terms: StoreTerms) {
         match &mut self.quota {
             Some(quota) => quota.terms = terms,
@@ -15,13 +15,13 @@ impl<W> Turnstile<W> {
         }
     }
 
-    /// When there is something to ask the store, if nothing happens before; zero means at once.
+    /// When the next request to the store is due, if nothing happens before; zero means at once.
     #[must_use]
     pub fn next_request_at(&self) -> Option<Micros> {
         self.quota.as_ref().and_then(QuotaAccounts::next_due)
     }
 
-    /// The next question to the store, if it is time for one. It must come back through [`Turnstile::answered`].
+    /// The next request to the store, if one is due. It must come back through [`Turnstile::answered`].
     pub fn next_request(&mut self, now: Micros) -> Option<PendingRequest> {
         self.note(now);
         loop {
@@ -35,7 +35,7 @@ impl<W> Turnstile<W> {
         }
     }
 
-    /// What the store said.
+    /// The store has answered a request.
     pub fn answered(&mut self, pending: PendingRequest, grant: Grant, now: Micros) {
         self.note(now);
         let Some(quota) = &mut self.quota else { return };
@@ -48,7 +48,7 @@ impl<W> Turnstile<W> {
         }
     }
 
-    /// What a place needs of the store.
+    /// What a place holds, wants and hands back at the store.
     pub(super) fn needs(&self, at: u32) -> Needs {
         let (place, left, bounds) = (&self.places[at], self.left(at), &self.bounds);
         let room = if bounds.in_flight > 0 { bounds.in_flight.saturating_sub(place.in_flight) } else { u32::MAX };
@@ -59,7 +59,7 @@ impl<W> Turnstile<W> {
         Needs { held, want: could.saturating_sub(left), unused }
     }
 
-    /// Has the desk note what a place needs.
+    /// Notes in the account of a place what it needs.
     pub(super) fn arrange(&mut self, at: u32) {
         let needs = self.needs(at);
         if let Some(quota) = &mut self.quota {

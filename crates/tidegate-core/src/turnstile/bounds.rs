@@ -2,7 +2,7 @@
 
 use crate::{Limit, Micros};
 
-/// Whom a turnstile counts: 128 bits of a seeded hash, made by the caller. Names are not kept, so
+/// The key that a turnstile counts: 128 bits of a seeded hash, made by the caller. Names are not kept, so
 /// that a key costs the same however long its name is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyHash(pub(super) [u64; 2]);
@@ -20,13 +20,13 @@ impl KeyHash {
 pub struct Bounds {
     /// Starts per key and window. Its burst and block have no meaning here.
     pub limit: Limit,
-    /// Under way per key; 0: as many as like.
+    /// Under way per key; 0: no bound.
     pub in_flight: u32,
     /// Under way over all keys.
     pub total: u32,
     /// In line over all keys.
     pub waiting: u32,
-    /// The weights of those in line, together.
+    /// The sum of the weights of all requests in line.
     pub waiting_weight: u64,
     /// Keys with a place of their own. Past it new keys share places, which can make them wait too
     /// long and never lets one start too often.

@@ -1,6 +1,6 @@
-//! Lines of people waiting: doubly linked lists through the elements of one vector.
+//! Lines of waiting requests: doubly linked lists through the elements of one vector.
 //!
-//! Whoever leaves is taken out of the middle at once, at no cost; nothing stale stays behind. The
+//! An element that leaves is taken out of the middle at once, in constant time; nothing stale stays behind. The
 //! elements live in a vector that belongs to the caller, so that one vector can hold many lines.
 //! Invariant: an element stands in at most one line of its kind at a time.
 
@@ -42,7 +42,7 @@ impl Line {
         self.len
     }
 
-    /// Who is next, if anybody is.
+    /// The first element, if there is one.
     pub(super) const fn first(&self) -> Option<u32> {
         if self.first == NOBODY { None } else { Some(self.first) }
     }
@@ -77,7 +77,7 @@ impl Line {
         self.len -= 1;
     }
 
-    /// The first, and those behind him.
+    /// All elements, from the first on.
     pub(super) fn next_of<T: Linked>(&self, all: &mut [T], who: Option<u32>) -> Option<u32> {
         let next = who.map_or(self.first, |who| all[at(who)].links().after);
         (next != NOBODY).then_some(next)

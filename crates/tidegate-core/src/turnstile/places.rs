@@ -1,7 +1,7 @@
 //! The turnstile's keys: what each counted, and where it stands among the others.
 //!
-//! A place that is as if it had never been used is forgotten: two are looked at for each newcomer, and a
-//! [`SLICE`] in quiet times, so that no call takes long however many keys there are. When there are more keys in use than may be, newcomers
+//! A place that is as if it had never been used is forgotten: two are looked at for each new key, and a
+//! [`SLICE`] in quiet times, so that no call takes long however many keys there are. When there are more keys in use than the bound, new keys
 //! share: a few thousand places, chosen by hash, count for all of them.
 //! Invariant: within a window all that a key does is counted in one place, its own or a shared one.
 
@@ -20,9 +20,9 @@ pub(super) struct Place {
     pub(super) window: Micros,
     pub(super) started: u32,
     pub(super) in_flight: u32,
-    /// Something is to be settled with a store.
+    /// Its account at the store is not settled.
     pub(super) has_open_account: bool,
-    /// Those who wait.
+    /// The requests that wait.
     pub(super) line: Line,
     pub(super) standing: Standing,
     links: Links,
@@ -35,9 +35,9 @@ pub(super) enum Standing {
     Free,
     /// In none.
     Aside,
-    /// Somebody can start as soon as the total allows.
+    /// A request can start as soon as the total allows.
     Ready,
-    /// Somebody can start in the next window.
+    /// A request can start in the next window.
     Parked,
 }
 
@@ -70,9 +70,9 @@ pub(super) struct Places {
 
 /// Places for keys that have none of their own.
 const SHARED: u64 = 4096;
-/// How many places are looked at for a newcomer: more than he adds.
+/// How many places are looked at for a new key: more than it adds.
 const FOR_A_NEWCOMER: usize = 2;
-/// How many places are looked at, at a time, when nobody waits for it: some ten microseconds.
+/// How many places are looked at, at a time, in quiet times: some ten microseconds.
 const SLICE: usize = 256;
 /// Free places that are kept when no key is left.
 const KEPT: usize = 1024;
@@ -90,7 +90,7 @@ impl Places {
         if let Some(own) = self.by_key.get(&key) {
             return *own;
         }
-        // A newcomer looks for more places than he takes.
+        // For a new key more places are looked at than it takes.
         self.forget_some(FOR_A_NEWCOMER, window);
         let key_of_shared = KeyHash([u64::MAX, key.0[0] % SHARED]);
         let shared = if self.shared > 0 { self.by_key.get(&key_of_shared).copied() } else { None };
@@ -192,7 +192,7 @@ impl Places {
         Some(number)
     }
 
-    /// A new window: who waited for one is ready.
+    /// A new window: the places that waited for it are ready.
     pub(super) fn release_parked(&mut self) {
         while let Some(number) = self.parked.first() {
             self.stand(number, Standing::Ready);
@@ -208,7 +208,7 @@ impl Places {
         self.all.iter_mut().filter(|place| place.window == old).for_each(|place| place.window = new);
     }
 
-    /// The places with somebody in line.
+    /// The places with requests in line.
     pub(super) fn with_a_line(&self) -> Vec<u32> {
         let numbers = (0..).zip(&self.all).filter(|(_, place)| !place.line.is_empty());
         numbers.map(|(number, _)| number).collect()

@@ -1,17 +1,17 @@
-//! What is asked of a store, when the replicas of a limit count together.
+//! The quota of each key at a store, when the replicas of a limit count there.
 //!
-//! Starts are then not this process's to give: they are **bought**, for one key and window, and each start under
-//! way takes a **slot** that the store lends. The desk keeps an account for each place: what was bought, what
-//! the store was last told, and what is to be asked next. It asks nobody: the caller takes [`Ask`]s from the
-//! turnstile, carries them to the store, and brings the answers back.
+//! Starts are then not this process's to give: the store **grants** them, for one key and window, and each start under
+//! way takes a **slot** that the store lends. Here is an account for each place: what was granted, what was last
+//! reported to the store, and when the next request is due. No I/O: the caller takes [`PendingRequest`]s from the
+//! turnstile, carries them to the store, and brings the [`Grant`]s back.
 //!
 //! Invariants:
-//! - One ask of a key is out at a time; whatever comes meanwhile waits for the next one. So many who wait
-//!   are served by one ask, and what the store is told comes in order.
-//! - What was bought is used in its window or handed back, never kept for another. An answer that comes after its
-//!   window buys nothing. An answer that never comes bought nothing: the store may have counted it, which
-//!   only lets fewer start (promise A7).
-//! - How many are under way is told whole, never as a difference, so that a lost message is put right by the next.
+//! - One request of a key is out at a time; what is needed meanwhile waits for the next one. So one request serves
+//!   many that wait in line, and reports reach the store in order.
+//! - A granted start is used in its window or handed back, never kept for another. A grant that comes after its
+//!   window gives no start, and neither does one that never comes: the store may have counted it, which only lets
+//!   fewer start (promise A7).
+//! - The number of slots in use is reported whole, never as a difference, so that the next report corrects a lost one.
 
 use super::line::at;
 use super::{Bounds, KeyHash};
@@ -20,8 +20,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// The name of a key, the same in all replicas: 128 bits of a cryptographic hash, so that nobody can make two keys
-/// meet.
+/// The name of a key, the same in all replicas: 128 bits of a cryptographic hash, so that no client can make two keys
+/// collide.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug)]
 pub struct Name(pub [u8; 16]);
 
@@ -31,10 +31,10 @@ impl fmt::Display for Name {
     }
 }
 
-/// What the store is asked about one key.
+/// A request for starts and slots of one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QuotaRequest {
-    /// Whom it is about.
+    /// The key's name.
     pub name: Name,
     /// The length of a window.
     pub period: Micros,
@@ -42,35 +42,35 @@ pub struct QuotaRequest {
     pub window: u64,
     /// How many may start in a window, over all replicas.
     pub limit: u32,
-    /// How many may be under way, over all replicas; 0: as many as like.
+    /// How many may be under way, over all replicas; 0: no bound.
     pub in_flight: u32,
-    /// How many this replica has under way, together with those that it may start by what it bought.
+    /// The slots that this replica uses: requests under way, and granted starts that are not used yet.
     pub held: u32,
     /// How many more it wants to start.
     pub want: u32,
-    /// How many of those that it bought in this window it hands back.
+    /// How many starts that were granted in this window it hands back.
     pub unused: u32,
 }
 
-/// A question that is on its way. It must come back through [`super::Turnstile::answered`].
+/// A request that was sent. It must come back through [`super::Turnstile::answered`].
 #[derive(PartialEq, Eq, Debug)]
-#[must_use = "while a request is not answered, its key asks no other"]
+#[must_use = "while a request is not answered, its key sends no other"]
 pub struct PendingRequest {
     pub(super) place: u32,
     /// When the window began.
     began: Micros,
-    /// When the question was taken.
+    /// When it was taken from the turnstile.
     pub(super) at: Micros,
-    /// What is asked.
+    /// The request itself.
     pub request: QuotaRequest,
 }
 
-/// What the store says.
+/// The store's answer to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// How many more may start, of those that were wanted.
+    /// How many more may start, at most as many as were wanted.
     pub granted: u32,
-    /// What is left after that.
+    /// What is left for the key after that.
     pub outlook: Outlook,
 }
 
@@ -78,7 +78,7 @@ impl Grant {
     /// There was no answer, or none that can be used.
     pub const FAILED: Grant = Grant { granted: 0, outlook: Outlook::Failed };
 
-    /// Is there no room for all of what was wanted?
+    /// Were fewer starts granted than wanted, as no slot is free?
     #[must_use]
     pub const fn is_short_of(self, want: u32) -> bool {
         matches!(self.outlook, Outlook::Full) && self.granted < want
@@ -92,52 +92,52 @@ pub enum Outlook {
     Open,
     /// The window has no more starts.
     Exhausted,
-    /// As many as may be are under way.
+    /// All slots are in use.
     Full,
-    /// Nobody knows: the store did not answer.
+    /// Not known: the store did not answer.
     Failed,
 }
 
-/// How a turnstile deals with a store.
+/// On which terms a turnstile counts at a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreTerms {
-    /// For how long the store may fail before nobody waits for it any more.
+    /// For how long the store may fail before requests stop waiting for it.
     pub outage_max: Micros,
-    /// True: who stands in line is called with every answer that is no, so that he can go.
+    /// True: with every refusal, the requests in line are called, so that they can be answered.
     pub call_all: bool,
 }
 
-/// What a place has at the store.
+/// What a place has at the store, as far as this process knows.
 #[derive(Debug)]
 struct Account {
-    /// Whose it is: a place may have had another key before.
+    /// The key of the account: its place may have had another key before.
     key: KeyHash,
     name: Name,
-    /// The window in which `bought` was bought and of which `outlook` speaks.
+    /// The window of `granted` and `outlook`.
     window: Micros,
-    bought: u32,
+    granted: u32,
     outlook: Outlook,
     /// Until when `outlook` is believed.
     believed: Micros,
-    /// What the store takes to be held; `None`: that is not known.
+    /// The slots that the store has noted for this replica; `None`: not known.
     reported: Option<u32>,
-    /// It was told that there is no room for what it wanted, and the store remembers that.
+    /// The last grant fell short as no slot was free, and the store remembers that this replica wants more.
     is_short: bool,
-    /// Since when there was no answer.
+    /// Since when the store has not answered.
     failing_since: Option<Micros>,
     next: NextRequest,
 }
 
-/// When the next question is to be asked.
+/// When the next request of an account is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NextRequest {
-    /// There is none.
+    /// No request is due.
     Idle,
-    /// As soon as somebody carries it.
+    /// At once.
     Now,
     /// Not before this time.
     At(Micros),
-    /// It is on its way.
+    /// It was sent, and its grant has not come back.
     Sent,
 }
 
@@ -157,16 +157,16 @@ pub(super) struct QuotaAccounts {
     now: VecDeque<u32>,
     /// Places with [`NextRequest::At`].
     timed: BTreeSet<(Micros, u32)>,
-    /// Since when no answer came, of any key.
+    /// Since when the store has answered for no key.
     failing_since: Option<Micros>,
 }
 
-/// How long what need not be told at once waits for company.
+/// How long a report that is not urgent waits, so that others join it.
 const SOON: Micros = Micros::from_millis(20);
-/// For how long a no is believed, as a part of the window: somebody may hand starts back.
-const BELIEVED_PART: u64 = 8;
+/// For how long a refusal is believed, as a fraction of the window: another replica may hand starts back.
+const BELIEVED_FRACTION: u64 = 8;
 const BELIEVED: RangeInclusive<Micros> = Micros::from_millis(20)..=Micros::from_millis(500);
-/// For how long it is believed that there is no room: as long as a request takes.
+/// For how long it is believed that no slot is free: about as long as a request takes.
 const FULL_BELIEVED: Micros = Micros::from_millis(50);
 
 impl Account {
@@ -175,7 +175,7 @@ impl Account {
             key,
             name,
             window: Micros::ZERO,
-            bought: 0,
+            granted: 0,
             outlook: Outlook::Open,
             believed: Micros::ZERO,
             reported: Some(0),
@@ -185,28 +185,28 @@ impl Account {
         }
     }
 
-    /// What is believed of the store at a time, in a window.
+    /// The outlook at `now` for a window.
     fn outlook(&self, window: Micros, now: Micros) -> Outlook {
         let speaks_of_it = self.window == window || self.outlook == Outlook::Failed;
         if speaks_of_it && now < self.believed { self.outlook } else { Outlook::Open }
     }
 
-    /// Is there something that the store should know, though nothing is wanted of it?
+    /// Is there something to report, though no start is wanted?
     fn has_news(&self, needs: Needs) -> bool {
         needs.unused > 0 || self.reported != Some(needs.held) || self.is_short && needs.want == 0
     }
 
-    /// When to ask for what is needed.
+    /// When to send a request for these needs.
     fn next(&self, needs: Needs, window: Micros, now: Micros) -> NextRequest {
         let news = self.has_news(needs);
         let no_sooner = if news { now.saturating_add(SOON) } else { self.believed };
         match (self.next, self.outlook(window, now)) {
-            // Whoever carries it looks again what is needed by then.
+            // The needs are looked up again when it is sent or comes back.
             (NextRequest::Sent | NextRequest::Now, _) => self.next,
             _ if needs.want == 0 && !news => NextRequest::Idle,
             (_, Outlook::Failed) => NextRequest::At(self.believed),
             (_, Outlook::Open) if needs.want > 0 || self.reported.is_none() => NextRequest::Now,
-            // What has ended here makes room for what waits here.
+            // A slot that this replica has freed makes room for its own next request.
             (_, Outlook::Full) if needs.want > 0 && self.reported > Some(needs.held) => NextRequest::Now,
             (NextRequest::At(due), _) => NextRequest::At(due.min(no_sooner)),
             _ => NextRequest::At(no_sooner),
@@ -230,25 +230,25 @@ impl QuotaAccounts {
         }
     }
 
-    /// What was bought for a place in a window.
-    pub(super) fn bought(&self, place: u32, window: Micros) -> u32 {
-        self.accounts.get(at(place)).filter(|account| account.window == window).map_or(0, |account| account.bought)
+    /// How many starts were granted to a place in a window.
+    pub(super) fn granted(&self, place: u32, window: Micros) -> u32 {
+        self.accounts.get(at(place)).filter(|account| account.window == window).map_or(0, |account| account.granted)
     }
 
-    /// What is believed of the store.
+    /// What a request of this place can expect of the store.
     pub(super) fn outlook(&self, place: u32, key: KeyHash, window: Micros, now: Micros) -> Outlook {
         let Some(account) = self.accounts.get(at(place)).filter(|account| account.key == key) else {
             return Outlook::Open;
         };
         match (account.failing_since, account.outlook(window, now)) {
             (Some(since), _) if now.saturating_sub(since) >= self.terms.outage_max => Outlook::Failed,
-            // One failure is not the end: it is asked again.
+            // After one failure the store is asked again.
             (_, Outlook::Failed) => Outlook::Open,
             (_, outlook) => outlook,
         }
     }
 
-    /// Nothing is out, or to be asked, and the store holds nothing for it: its place may be forgotten.
+    /// No request is out or due, and the store holds nothing for the place: it may be forgotten.
     pub(super) fn is_settled(&self, place: u32) -> bool {
         self.accounts.get(at(place)).is_none_or(|account| account.next == NextRequest::Idle)
     }
@@ -271,12 +271,12 @@ impl QuotaAccounts {
         }
     }
 
-    /// When there is something to ask: zero means at once.
+    /// When the next request is due: zero means at once.
     pub(super) fn next_due(&self) -> Option<Micros> {
         if self.now.is_empty() { self.timed.first().map(|(due, _)| *due) } else { Some(Micros::ZERO) }
     }
 
-    /// The next place whose time to ask has come. Its errand is over, unless it is sent or arranged anew.
+    /// The next place with a request due. It is due no longer, unless it is sent or arranged anew.
     pub(super) fn next(&mut self, now: Micros) -> Option<u32> {
         let due = match self.timed.first() {
             Some((due, _)) if *due <= now => self.timed.pop_first().map(|(_, place)| place),
@@ -287,7 +287,7 @@ impl QuotaAccounts {
         Some(next)
     }
 
-    /// The question of a place, if it has one; then it is on its way. What is handed back is gone at once.
+    /// The request of a place, if it needs one; it counts as sent. Starts that it hands back are gone at once.
     pub(super) fn send(
         &mut self,
         place: u32,
@@ -302,34 +302,34 @@ impl QuotaAccounts {
             return None;
         }
         account.next = NextRequest::Sent;
-        account.bought -= unused;
+        account.granted -= unused;
         let (period, limit, in_flight) = (bounds.limit.period(), bounds.limit.count(), bounds.in_flight);
         let (name, window) = (account.name, began.get() / period.get());
         let request = QuotaRequest { name, period, window, limit, in_flight, held, want, unused };
         Some(PendingRequest { place, began, at: now, request })
     }
 
-    /// Notes an answer. What it grants counts if its window is still the current one.
+    /// Notes a grant. Its starts count if its window is still the current one.
     pub(super) fn receive(&mut self, pending: &PendingRequest, grant: Grant, window: Micros, now: Micros) {
         let account = &mut self.accounts[at(pending.place)];
         account.next = NextRequest::Idle;
         if account.window != window {
-            (account.window, account.bought) = (window, 0);
+            (account.window, account.granted) = (window, 0);
         }
         let failed = grant.outlook == Outlook::Failed;
         let is_current = pending.began == window;
         if is_current {
-            account.bought += grant.granted;
+            account.granted += grant.granted;
         }
         account.outlook = if is_current || failed { grant.outlook } else { Outlook::Open };
-        let part = Micros::saturating(pending.request.period.get() / BELIEVED_PART);
-        let believed = part.clamp(*BELIEVED.start(), *BELIEVED.end());
+        let fraction = Micros::saturating(pending.request.period.get() / BELIEVED_FRACTION);
+        let believed = fraction.clamp(*BELIEVED.start(), *BELIEVED.end());
         let believed = if account.outlook == Outlook::Full { believed.min(FULL_BELIEVED) } else { believed };
         account.believed = now.saturating_add(believed);
         let lent = if pending.request.in_flight > 0 { grant.granted } else { 0 };
         account.reported = (!failed).then(|| pending.request.held + lent);
         account.is_short = grant.is_short_of(pending.request.want);
-        // A key that fails for the first time has waited for nothing if the others have failed for long.
+        // A key that fails for the first time does not wait a full outage again if the others have failed for long.
         self.failing_since = if failed { self.failing_since.or(Some(now)) } else { None };
         account.failing_since = if failed { account.failing_since.or(self.failing_since) } else { None };
     }

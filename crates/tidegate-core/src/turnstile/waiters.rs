@@ -1,6 +1,6 @@
-//! Those who hold a ticket: in line, or called and not yet gone through.
+//! Requests with a ticket: in line, or called and not yet started.
 //!
-//! Each stands in the line of one place. What they weigh is counted while they are in line.
+//! Each stands in the line of one place. Its weight is counted while it is in line.
 
 use super::line::{Line, Linked, Links, NOBODY, at};
 use super::{Micros, Permit};
@@ -11,7 +11,7 @@ pub(super) struct Waiter<W> {
     pub(super) place: u32,
     pub(super) call: Option<W>,
     weight: u32,
-    /// Those who came back go in front of all whose order is later. Who came once has the latest.
+    /// A request that comes back goes in front of all whose order is later. A new request has the latest order.
     order: Micros,
     permit: Option<Permit>,
     links: Links,
@@ -45,7 +45,7 @@ impl<W> Waiters<W> {
         who
     }
 
-    /// Goes back into a line, in front of all who came later.
+    /// Goes back into a line, in front of all requests that came later.
     pub(super) fn rejoin(&mut self, line: &mut Line, place: u32, weight: u32, call: W, order: Micros) -> u32 {
         let who = self.make(place, weight, call, order);
         line.insert_before(&mut self.all, who, |other| other.order > order);
@@ -63,13 +63,13 @@ impl<W> Waiters<W> {
             }
             None => {
                 self.all.push(waiter);
-                // Bounded by `Bounds::waiting`, and those who come back by `Bounds::total`.
+                // New requests are bounded by `Bounds::waiting`, those that come back by `Bounds::total`.
                 u32::try_from(self.all.len() - 1).unwrap_or(NOBODY)
             }
         }
     }
 
-    /// Gives the first of a line a permit, and takes him out of it. There must be one.
+    /// Gives the first request of a line a permit, and takes it out of the line. There must be one.
     pub(super) fn call_first(&mut self, line: &mut Line, permit: Permit) -> Option<W> {
         let who = line.pop_front(&mut self.all)?;
         let waiter = &mut self.all[at(who)];
@@ -79,7 +79,7 @@ impl<W> Waiters<W> {
         call
     }
 
-    /// Those of a line who want to be called, each once.
+    /// Calls all requests of a line that want to be called, each once.
     pub(super) fn call_all(&mut self, line: &Line, called: &mut Vec<W>) {
         let mut who = line.next_of(&mut self.all, None);
         while let Some(waiter) = who {
