@@ -175,6 +175,22 @@ async fn f2_a_half_open_connection_is_replaced() {
     assert!(bench.hit("x", 1_000 * MS).await.unwrap());
 }
 
+/// Connecting had half a second, always: over a way that takes longer, a connection that was lost once never came back,
+/// though decisions with more time were answered until then. All replicas of a proxy stood still.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn f2_a_connection_over_a_slow_way_is_made_again() {
+    let bench = Bench::new(&[]).await;
+    bench.proxy.set(Fault::Delay(700 * MS));
+    assert!(bench.hit("x", 2_000 * MS).await.unwrap(), "over the connection that stands");
+    bench.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    assert!(bench.hit("x", 2_000 * MS).await.is_err());
+    let since = Instant::now();
+    while bench.hit("x", 2_000 * MS).await.is_err() {
+        tokio::time::sleep(10 * MS).await;
+        assert!(since.elapsed() < 20_000 * MS, "never connected again: {:?}", bench.redis.down());
+    }
+}
+
 /// A replica takes connections and refuses every write: it is not called a hundred times a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_that_is_of_no_use_is_called_a_few_times_a_second() {

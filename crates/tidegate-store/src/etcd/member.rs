@@ -8,6 +8,7 @@ use super::error::{Then, garbled, understood};
 use super::json::{Json, first_value};
 use super::locked;
 use crate::remote::breaker::Breaker;
+use crate::remote::connect_time::{CONNECT_TIME_MAX, ConnectTime};
 use crate::remote::{StoreError, Tls, reach, unreachable};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -26,6 +27,8 @@ use tokio::time::{Instant, timeout_at};
 pub(crate) struct Member {
     pub(crate) address: String,
     tls: Option<Tls>,
+    /// How long connecting may take.
+    connect_time: ConnectTime,
     pub(crate) breaker: Breaker,
     /// Why it is not asked, while it is not.
     why: Mutex<StoreError>,
@@ -49,8 +52,6 @@ pub(crate) type Answer = Result<Json, (StoreError, Then)>;
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// How long connecting may take.
-pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_millis(500);
 /// Most connections to a member. More requests than these wait, until their deadline at most.
 const CONNECTIONS_MAX: usize = 64;
 /// The largest reply that is read. etcd's own bound on a request is 1.5 MiB.
@@ -60,6 +61,7 @@ impl Member {
     pub(crate) fn new(address: String, tls: Option<Tls>) -> Member {
         Member {
             breaker: Breaker::default(),
+            connect_time: ConnectTime::default(),
             why: Mutex::new(unreachable(&address, "it is being connected".to_owned())),
             idle: Mutex::default(),
             room: Semaphore::new(CONNECTIONS_MAX),
@@ -159,15 +161,16 @@ impl Member {
     }
 
     async fn connect(&self, by: Instant) -> Result<Sender, (StoreError, Then)> {
-        let connected = async {
+        let connected = async || {
             let stream = reach(&self.address, self.tls.as_ref()).await?;
             let made = handshake(TokioIo::new(stream)).await;
             made.map_err(|error| unreachable(&self.address, error.to_string()))
         };
-        let late = || Err(unreachable(&self.address, "no connection in time".to_owned()));
+        let within = self.connect_time.get();
+        let late = || Err(unreachable(&self.address, format!("no connection within {within:?}")));
         // The caller's own time may be up before: it must learn that nothing was sent.
-        let by = by.min(Instant::now() + CONNECT_TIME_MAX);
-        match timeout_at(by, connected).await.unwrap_or_else(|_| late()) {
+        let raced = timeout_at(by, self.connect_time.race(connected)).await;
+        match raced.ok().flatten().unwrap_or_else(late) {
             Ok((sender, connection)) => {
                 // It ends when its sender is dropped.
                 tokio::spawn(connection);

@@ -5,8 +5,9 @@
 
 use super::error::Then;
 use super::json::Json;
-use super::member::{Answer, Ask, CONNECT_TIME_MAX, Member};
+use super::member::{Answer, Ask, Member};
 use super::url::Url;
+use crate::remote::connect_time::CONNECT_TIME_MIN;
 use crate::remote::{StoreError, unreachable};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ impl Members {
         let tend = |member: &Arc<Member>| {
             let (member, tried) = (Arc::clone(member), tried.clone());
             tokio::spawn(async move {
-                let answers = member.probe(CONNECT_TIME_MAX).await == Some(true);
+                let answers = member.probe(CONNECT_TIME_MIN).await == Some(true);
                 member.breaker.set(answers);
                 tried.send_modify(|tried| *tried += 1);
                 match member.breaker.probe(|within| member.probe(within)).await {}

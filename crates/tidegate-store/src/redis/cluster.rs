@@ -7,11 +7,12 @@
 //! Invariants: what was redirected was not executed and may be sent again; anything else may not. Nothing is
 //! waited for, or sent again, past the deadline.
 
-use super::dial::{CONNECT_TIME_MAX, Login, address_of, dial, talk};
+use super::dial::{Login, address_of, dial, talk};
 use super::link::{Ahead, Endpoint, Link};
 use super::resp::{Reply, command};
 use super::slot::{SLOTS, slot};
 use crate::remote::breaker::jittered;
+use crate::remote::connect_time::CONNECT_TIME_MIN;
 use crate::remote::{Meaning, StoreError, unreachable};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -76,7 +77,7 @@ impl Cluster {
         let shared = Arc::new(Shared { seeds, login, map, wake, asked });
         let keeper = tokio::spawn(keep(Arc::clone(&shared)));
         let _ = shared.asked.subscribe().wait_for(|asked| *asked > 0).await;
-        let by = Instant::now() + CONNECT_TIME_MAX;
+        let by = Instant::now() + CONNECT_TIME_MIN;
         futures_util::future::join_all(shared.links().iter().map(|link| link.tried(by))).await;
         Cluster { shared, keeper }
     }
@@ -319,7 +320,7 @@ async fn discover(shared: &Shared) -> Result<SlotMap, StoreError> {
 async fn ask_node(address: &str, login: &Login) -> Result<SlotMap, StoreError> {
     let mut stream = dial(address, login).await?;
     let question = [command(&[b"CLUSTER", b"SLOTS"])];
-    let slots = tokio::time::timeout(CONNECT_TIME_MAX, talk(&mut stream, address, &question)).await;
+    let slots = tokio::time::timeout(login.time.get(), talk(&mut stream, address, &question)).await;
     let slots = slots.unwrap_or_else(|_| Err(unreachable(address, "it did not say who has which slots".to_owned())))?;
     let garbled = || StoreError::Garbled { address: address.to_owned(), why: "not a map of slots".to_owned() };
     match slots.first() {

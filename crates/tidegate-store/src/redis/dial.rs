@@ -1,18 +1,17 @@
 //! Reaching a server: a connection, and the first words on it.
 //!
-//! What keeps a connection and makes a new one is in `link.rs`. Invariant: nothing here waits for longer than
-//! [`CONNECT_TIME_MAX`], and no error holds a password.
+//! What keeps a connection and makes a new one is in `link.rs`. Invariant: nothing here waits for longer than its
+//! [`ConnectTime`] says, and no error holds a password.
 
 use super::error::meaning_of;
 use super::resp::{Replies, Reply, command};
 use super::url::{Kind, Url};
+use crate::remote::connect_time::ConnectTime;
 use crate::remote::reach::Stream;
 use crate::remote::{StoreError, Tls, reach, unreachable};
-use std::time::Duration;
+use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// How long connecting and the first words may take.
-pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_millis(500);
 /// A command that any server and twemproxy answer, if they answer at all.
 pub(crate) const PROBE: [&[u8]; 2] = [b"GET", b"tg:probe"];
 
@@ -25,6 +24,8 @@ pub(crate) struct Login {
     database: u32,
     role: Role,
     tls: Option<Tls>,
+    /// How long connecting and the first words may take.
+    pub(crate) time: Arc<ConnectTime>,
 }
 
 /// What a server has to be.
@@ -52,13 +53,14 @@ impl Login {
             database: url.database,
             role,
             tls: url.tls.clone(),
+            time: Arc::default(),
         }
     }
 
     /// At the sentinels.
     pub(crate) fn at_sentinels(url: &Url) -> Login {
         let (user, password) = url.sentinel.clone();
-        Login { user, password, database: 0, role: Role::Node, tls: url.tls.clone() }
+        Login { user, password, database: 0, role: Role::Node, tls: url.tls.clone(), time: Arc::default() }
     }
 
     fn greeting(&self) -> Vec<Vec<u8>> {
@@ -87,8 +89,9 @@ impl Login {
 
 /// Connects and says who we are.
 pub(crate) async fn dial(address: &str, login: &Login) -> Result<Stream, StoreError> {
-    let timeout = || unreachable(address, format!("no connection within {CONNECT_TIME_MAX:?}"));
-    tokio::time::timeout(CONNECT_TIME_MAX, greeted(address, login)).await.unwrap_or_else(|_| Err(timeout()))
+    let within = login.time.get();
+    let late = || Err(unreachable(address, format!("no connection within {within:?}")));
+    login.time.race(|| greeted(address, login)).await.unwrap_or_else(late)
 }
 
 async fn greeted(address: &str, login: &Login) -> Result<Stream, StoreError> {

@@ -4,7 +4,7 @@
 //! that calls itself a master decides. Each is listened to for `+switch-master`, which makes a change quick; it
 //! would be found without, too, as a server that lost its role refuses or drops its connections.
 
-use super::dial::{CONNECT_TIME_MAX, Login, address_of, dial, talk};
+use super::dial::{Login, address_of, dial, talk};
 use super::resp::{Replies, Reply, command};
 use crate::remote::reach::Stream;
 use crate::remote::{StoreError, unreachable};
@@ -46,7 +46,7 @@ impl Sentinels {
         let question = [command(&[b"SENTINEL", b"get-master-addr-by-name", self.name.as_bytes()])];
         let said = talk(&mut stream, sentinel, &question);
         let late = |_| Err(unreachable(sentinel, "it did not say who the master is".to_owned()));
-        let said = tokio::time::timeout(CONNECT_TIME_MAX, said).await.unwrap_or_else(late)?;
+        let said = tokio::time::timeout(self.login.time.get(), said).await.unwrap_or_else(late)?;
         let address = match said.first() {
             Some(Reply::List(parts)) => address_in(parts),
             _ => return Err(unreachable(sentinel, format!("the sentinel knows no master called \"{}\"", self.name))),

@@ -3,6 +3,7 @@
 
 mod address;
 pub(crate) mod breaker;
+pub(crate) mod connect_time;
 pub(crate) mod reach;
 mod tls;
 
