@@ -14,7 +14,7 @@
 //! 100 … 129; at 130 the first block counted is 110, and it does.
 //!
 //! **Two ways to use it.** A *hit* is decided and counted in one step: it passes if every check's
-//! sum plus its cost fits the count. *Increment* and *analyze* are apart: the first counts
+//! sum plus its cost fits the count. *Increment* and *analyze* are separate steps: the first counts
 //! without asking, the second asks without counting, in the checks' order, and blocks on a sum that
 //! has reached the count. Between the two others may come: only hits never exceed a limit.
 //!

@@ -124,7 +124,7 @@ impl Rules {
     }
 
     /// The same rules of all replicas, of which this process holds what the schedule says. `None`: only one limit of
-    /// aligned windows, without a block, can be held in parts.
+    /// aligned windows, without a block, can be shared.
     #[must_use]
     pub fn shared(&self, schedule: &Schedule) -> Option<Rules> {
         let [limit] = &*self.limits else { return None };

@@ -49,7 +49,7 @@ async fn serve_one(state: Arc<ProxyState>, registry: Arc<Registry>, connection: 
     http.header_read_timeout(None);
     let io = TokioIo::new(Watched::new(Arc::clone(&connection), |_: &mut [u8]| true));
     tokio::select! {
-        // However it ends: nobody is left to tell.
+        // However the connection ends, no client is left to answer.
         _ = http.serve_connection(io, service) => {}
         _ = connection.ordered() => {}
     }

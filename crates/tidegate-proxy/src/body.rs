@@ -1,7 +1,7 @@
 //! Bodies on their way: from the client to the upstream, and back.
 //!
 //! Nothing is collected: each frame goes on when it comes, and is asked for when the other side can
-//! take it. The upstream's connection is driven by whoever reads its body, in one task.
+//! take it. The upstream's connection is driven by the task that reads its body.
 
 use crate::client::Busy;
 use crate::link::Link;

@@ -157,7 +157,7 @@ fn settled_length(survey: &Survey<'_>) -> Outcome<Option<u64>> {
     }
 }
 
-/// Characters of a host with an optional port that nobody reads as something else.
+/// Characters of a host with an optional port that every reader takes for the same host.
 static OF_A_HOST: Characters = Characters::unreserved_and(b":[]%!$&'()*+;=");
 
 fn is_host(host: &[u8]) -> bool {
@@ -302,7 +302,7 @@ impl Exchange {
         }
     }
 
-    /// The client is not there any more: what is answered, nobody reads.
+    /// The client is gone: no one reads this answer.
     fn left(&self) -> Box<Response<Reply>> {
         self.state().metrics.note_left();
         Box::new(bad_request("left", "the client has left"))
@@ -326,7 +326,7 @@ impl Exchange {
         }
     }
 
-    /// Charges the start at the gate's limiter; false: it says no, as somebody else used the limit up or blocked the key.
+    /// Charges the start at the gate's limiter; false: it denies, as the limit was used up through another door or the key was blocked.
     fn charge(&self) -> bool {
         self.key.as_ref().is_none_or(|key| self.state().charge(key))
     }

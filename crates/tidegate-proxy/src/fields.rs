@@ -20,7 +20,7 @@ enum Role {
     Te,
     Upgrade,
     OtherHop,
-    /// `100 Continue` is told by us.
+    /// `100 Continue` is sent by the proxy.
     Expect,
     /// Lists of the hops before.
     ForwardedFor,
@@ -133,13 +133,13 @@ pub(crate) fn wants_websocket(headers: &HeaderMap, roles: Roles) -> bool {
     }
     let mut protocols = headers.get_all(UPGRADE).iter();
     let is_websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
-    // Only this protocol: another one inside the connection would be requests that nobody limits.
+    // Only this protocol: another one inside the connection would carry requests that no limit counts.
     protocols.next().is_some_and(is_websocket)
         && protocols.next().is_none()
         && tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case(b"upgrade"))
 }
 
-/// Writes a client's fields as the upstream gets them. The length is not among them: who frames the body writes it.
+/// Writes a client's fields as the upstream gets them. The length is not among them: the code that frames the body writes it.
 pub(crate) fn push_to_upstream(head: &mut Vec<u8>, headers: &HeaderMap, roles: Roles, hop: &Hop, is_websocket: bool) {
     let named = if roles.has(Role::Connection) { named_by_connection(headers) } else { Vec::new() };
     for (name, value) in headers {

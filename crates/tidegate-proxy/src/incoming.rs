@@ -348,7 +348,7 @@ mod tests {
         check("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "200  keep");
         check("HTTP/1.1 204 No\r\n\r\n", "204  keep");
         check("HTTP/1.1 204 No\r\nContent-Length: 0\r\n\r\n", "204  keep");
-        // A body where none can be: whoever sends these may send it too, and it would be the next answer.
+        // A body where none can be: an upstream that sends these may send a body too, which would be read as the next answer.
         check("HTTP/1.1 204 No\r\nContent-Length: 5\r\n\r\n", "204 ");
         check("HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n", "204 ");
         check("HTTP/1.1 304 Not\r\nContent-Length: 5\r\n\r\n", "304  keep");

@@ -146,7 +146,7 @@ impl Link {
         is_over && self.keeps_alive
     }
 
-    /// Has the upstream closed it, or sent what nobody asked for? Only between two requests.
+    /// Has the upstream closed it, or sent bytes without a request? Only between two requests.
     pub(crate) fn has_closed(&mut self) -> bool {
         self.poll_read(&mut Context::from_waker(Waker::noop())).is_ready()
     }
@@ -156,7 +156,7 @@ impl Link {
         (self.wire, self.input.freeze())
     }
 
-    /// Writes what there is of the request, and tells whose turn it is then. When all is written, or the upstream wants
+    /// Writes what there is of the request, and returns whether to write or to read next. When all is written, or the upstream wants
     /// no more, the answer is awaited from now on.
     fn poll_outgoing(&mut self, cx: &mut Context<'_>) -> Result<Turn, BodyError> {
         let Some(outgoing) = &mut self.outgoing else { return Ok(Turn::Upstream) };

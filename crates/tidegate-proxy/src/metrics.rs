@@ -1,6 +1,6 @@
 //! What the proxy counts, by limiter and never by path (promise M3).
 //!
-//! Waiting that was asked for is told apart from what the proxy itself takes: the *wait* ends when a slot
+//! Time in line is counted separately from the time that the proxy itself takes: the *wait* ends when a slot
 //! could be had, the *overhead* is from there (or from the arrival, if that was later) to forwarding.
 
 use crate::queue::Census;

@@ -17,7 +17,7 @@ use tokio::io::AsyncWrite as _;
 /// Why a request was not written to its end.
 pub(crate) enum OutgoingError {
     Client(BodyError),
-    /// The wire broke. Why is told by reading from it.
+    /// The connection broke. Reading from it gives the reason.
     Upstream,
 }
 

@@ -59,7 +59,7 @@ impl Pool {
         self.idle().push(Idle { link, since: self.tick.load(Relaxed) });
     }
 
-    /// Closes what is old, closed by the upstream, or leads elsewhere.
+    /// Closes connections that are old, closed by the upstream, or lead to another upstream.
     pub(crate) fn sweep(&self, generation: u64) {
         let tick = self.tick.fetch_add(1, Relaxed) + 1;
         let mut idle = self.idle();

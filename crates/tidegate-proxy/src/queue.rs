@@ -1,9 +1,9 @@
-//! The turnstile between threads: one lock, and wakers for those who wait.
+//! The turnstile between threads: one lock, and wakers for the requests that wait.
 //!
 //! What may happen is decided by [`Turnstile`]; here it is only locked, told the time, and those whose
 //! turn has come are woken. Nobody is woken while the lock is held, and nothing waits under it.
-//! Invariant: every permit and every ticket lives in a value whose drop returns it, so that a client who
-//! leaves at any point takes nothing with him.
+//! Invariant: every permit and every ticket lives in a value whose drop returns it, so that a client that
+//! leaves at any point keeps no slot and no place in line.
 
 use super::sync::{Arc, Mutex, MutexGuard};
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use tidegate_core::turnstile::{
 pub(crate) struct Queue {
     turnstile: Mutex<Turnstile<Waker>>,
     clock: Clock,
-    /// Wakes the task that turns windows, when somebody begins to wait for one.
+    /// Wakes the window timer, when a request begins to wait for a window.
     timer: Mutex<Option<Waker>>,
     /// Wakes the task that asks the store, when there is something to ask before the time for which it has set its alarm.
     carrier: Mutex<Option<(Waker, Micros)>>,
@@ -42,7 +42,7 @@ impl Queue {
         }
     }
 
-    /// A slot at once, or why not, for whom came at `arrived`, a moment ago. Never inlined, so that a profile
+    /// A slot at once, or why not, for the request that arrived at `arrived`, a moment ago. Never inlined, so that a profile
     /// can tell what limiting costs.
     #[inline(never)]
     pub(crate) fn pass(self: &Arc<Self>, key: KeyHash, arrived: Micros) -> Result<Slot, Closed> {
@@ -57,7 +57,7 @@ impl Queue {
         Ok(Waiting { queue: Arc::clone(self), ticket: Some(ticket), goes: false })
     }
 
-    /// The same, for a key that has this name at the store. `goes`: when the store says no, he does not stay.
+    /// The same, for a key that has this name at the store. `goes`: when the store refuses, the request leaves the line.
     pub(crate) fn wait_as(
         self: &Arc<Self>,
         key: KeyHash,
@@ -70,13 +70,13 @@ impl Queue {
         Ok(Waiting { queue: Arc::clone(self), ticket: Some(ticket), goes })
     }
 
-    /// From now on starts are bought of a store.
+    /// From now on starts are counted at a store.
     pub(crate) fn count_at_store(&self, terms: StoreTerms) {
         self.with(|turnstile, _| turnstile.count_at_store(terms));
     }
 
-    /// Questions to the store, up to so many, each of another key. If there are none, `carrier` is woken when there is
-    /// something to ask earlier than [`Queue::next_request_at`] said in the same call.
+    /// Requests to the store, up to so many, each of another key. If there are none, `carrier` is woken when one is
+    /// due earlier than [`Queue::next_request_at`] said in the same call.
     pub(crate) fn requests(&self, carrier: &Waker, max: usize) -> Result<Vec<PendingRequest>, Option<Micros>> {
         let (requests, next, called) = {
             let mut turnstile = lock(&self.turnstile);
@@ -91,17 +91,17 @@ impl Queue {
         if requests.is_empty() { Err(next) } else { Ok(requests) }
     }
 
-    /// When there is something to ask, if nothing happens before; zero means at once.
+    /// When the next request to the store is due, if nothing happens before; zero means at once.
     pub(crate) fn next_request_at(&self) -> Option<Micros> {
         lock(&self.turnstile).next_request_at()
     }
 
-    /// What the store said.
+    /// The store has answered a request.
     pub(crate) fn answered(&self, pending: PendingRequest, grant: Grant) {
         self.with(|turnstile, now| turnstile.answered(pending, grant, now));
     }
 
-    /// Turns the window if it is time, and tells when the next one is waited for.
+    /// Turns the window if it is time, and returns when the next one begins that a request waits for.
     pub(crate) fn turn(&self) -> Option<Micros> {
         self.with(|turnstile, now| {
             turnstile.turn(now);
@@ -109,13 +109,13 @@ impl Queue {
         })
     }
 
-    /// The same, and `timer` is woken as soon as somebody waits for a window.
+    /// The same, and `timer` is woken as soon as a request waits for a window.
     pub(crate) fn turn_and_watch(&self, timer: &Waker) -> Option<Micros> {
-        // Before looking: who begins to wait after the look finds the waker.
+        // Set before looking: a request that begins to wait after the look finds the waker.
         *lock(&self.timer) = Some(timer.clone());
         let turn = self.turn();
         if turn.is_some() {
-            // It sets its alarm, and need not be told that somebody waits.
+            // The timer sets its alarm, and need not be woken for requests that wait for the same window.
             lock(&self.timer).take();
         }
         turn
@@ -155,12 +155,12 @@ impl Queue {
         Census { waiting: turnstile.waiting(), in_flight: turnstile.in_flight(), keys: turnstile.keys() }
     }
 
-    /// Does one thing under the lock, now, and wakes whom it called.
+    /// Does one thing under the lock, now, and wakes the requests that it called.
     fn with<T>(&self, act: impl FnOnce(&mut Turnstile<Waker>, Micros) -> T) -> T {
         self.at(self.clock.now(), act)
     }
 
-    /// The same, at a time that was read before. Another thread may have been told a later one: that stands.
+    /// The same, at a time that was read before. Another thread may have passed a later one: the later time stands.
     fn at<T>(&self, now: Micros, act: impl FnOnce(&mut Turnstile<Waker>, Micros) -> T) -> T {
         let (outcome, called, next_request, turns) = {
             let mut turnstile = lock(&self.turnstile);
@@ -226,14 +226,14 @@ impl Slot {
         self.permit.as_ref().map_or(Micros::ZERO, Permit::until)
     }
 
-    /// Lets nobody else of its key start in its window.
+    /// Lets no other request of its key start in its window.
     pub(crate) fn exhaust(&self) {
         if let Some(permit) = &self.permit {
             self.queue.with(|turnstile, _| turnstile.exhaust(permit));
         }
     }
 
-    /// It came too late: back into line, in front of those who came after `arrived`.
+    /// It came too late: back into line, in front of the requests that came after `arrived`.
     pub(crate) fn again(mut self, arrived: Micros, weight: u32, goes: bool) -> Waiting {
         let queue = Arc::clone(&self.queue);
         let permit = self.permit.take();
@@ -259,7 +259,7 @@ impl Drop for Slot {
         }
         let mut turnstile = lock(&self.queue.turnstile);
         if turnstile.is_quiet() {
-            // Almost always: nobody wants to know when it ended, and reading the clock is most of what it costs.
+            // Almost always no request waits, so that the end needs no time; reading the clock is most of what it costs.
             return turnstile.finish(permit, Micros::ZERO);
         }
         drop(turnstile);

@@ -44,7 +44,7 @@ pub(crate) struct Denials {
     limiter: Arc<LimiterSpec>,
 }
 
-/// The name under which the proxy's figures are told in metrics.
+/// The name under which the proxy's figures are in metrics.
 pub(crate) const LIMITER: &str = "proxy";
 
 impl Denials {
@@ -90,7 +90,7 @@ impl Denials {
         response
     }
 
-    /// 429: as many as may be are under way. When that changes nobody knows.
+    /// 429: all slots are in use; when one is free is not known.
     pub(crate) fn busy(&self) -> Response<Reply> {
         let detail = "as many requests as may be are under way; try again when one has ended";
         let mut response = refusal(StatusCode::TOO_MANY_REQUESTS, "in_flight", detail);

@@ -1,4 +1,4 @@
-//! What a proxy is told: the policy, which can be replaced while it runs, and the rest, which cannot.
+//! A proxy's settings: the policy, which can be replaced while it runs, and the rest, which cannot.
 
 use crate::key::{KeyPart, Template};
 use crate::upstream::Upstream;
@@ -30,7 +30,7 @@ pub struct Policy {
     pub when_limited: WhenLimited,
     /// How many may wait at once; past it, 503.
     pub max_waiting: u32,
-    /// What the heads of those who wait may take together, in bytes; past it, 503.
+    /// What the heads of all waiting requests may take, in bytes; past it, 503.
     pub max_waiting_bytes: u64,
     /// How long one may wait; then 429.
     pub max_wait: Option<Duration>,
@@ -105,7 +105,7 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// How long a client may be silent in the middle of a body, or not read its answer. Default 60 s.
     pub client_timeout: Duration,
-    /// How long requests under way may take after the proxy was told to stop. Default 10 s.
+    /// How long requests under way may take after the proxy was stopped. Default 10 s.
     pub drain_timeout: Duration,
     /// Threads that serve connections. Default: one for each processor.
     pub workers: usize,

@@ -1,6 +1,6 @@
 //! This process's part of the limit, when replicas share it.
 //!
-//! A task keeps the membership and tells the queue what is promised. A request looks at the queue only: there
+//! A task keeps the membership and passes the assigned windows to the queue. A request looks at the queue only: there
 //! is no store on its path.
 
 use crate::metrics::push;
@@ -24,7 +24,7 @@ impl Others {
     fn note(&self, seen: &Seen) {
         let mut known = self.seen();
         match (&known.error, &seen.error) {
-            (None, Some(error)) => warn!("{error}; what is promised is kept to, and no more"),
+            (None, Some(error)) => warn!("{error}; this replica starts requests by its assigned shares only"),
             (Some(_), None) => info!("the register of the replicas is read again"),
             _ => {}
         }
@@ -62,7 +62,7 @@ impl Others {
     }
 }
 
-/// What this replica holds and who the others are, for Prometheus.
+/// This replica's share and the other replicas, for Prometheus.
 pub(crate) fn push_metrics(state: &ProxyState, page: &mut Page) {
     if state.is_shared() {
         for (name, help, value) in state.others.figures(state.queue.share()) {

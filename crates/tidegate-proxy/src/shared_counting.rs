@@ -1,7 +1,7 @@
-//! Replicas that count together: the turnstile's questions are carried to the store, and its answers back.
+//! Shared counting: the turnstile's quota requests are carried to the store, and its grants back.
 //!
-//! A request that must ask stands in line like any other; here is only the task that asks for all of them. Many who wait
-//! for one key are one question.
+//! A client's request that needs the store stands in line like any other; here is the one task that asks for all of
+//! them. Many that wait for one key are one quota request.
 
 use crate::metrics::push;
 use crate::queue::Queue;
@@ -20,7 +20,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 
-/// What this replica has to do with the store.
+/// This replica's requests to the store: how many were granted, how many failed, and why.
 #[derive(Default)]
 pub(crate) struct Counting {
     client: OnceLock<Arc<QuotaClient>>,
@@ -31,14 +31,14 @@ pub(crate) struct Counting {
     error: Mutex<Option<String>>,
 }
 
-/// Questions on their way at once, each of another key.
+/// Quota requests that are out at once, each of another key.
 const OUT_MAX: usize = 1_000;
-/// How long the last questions may take when the proxy stops.
+/// How long the last quota requests may take when the proxy stops.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Longest sleep: the clock may be set ahead meanwhile.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
-/// How the turnstile deals with the store.
+/// On which terms the turnstile counts at the store.
 pub(crate) fn terms(outage_max: Duration, call_all: bool) -> StoreTerms {
     let outage_max = Micros::saturating(u64::try_from(outage_max.as_micros()).unwrap_or(u64::MAX));
     StoreTerms { outage_max, call_all }
@@ -57,7 +57,7 @@ impl Counting {
                 self.heard.store(now.get(), Relaxed);
                 self.granted.fetch_add(grant.granted.into(), Relaxed);
                 if error.take().is_some() {
-                    info!("the store answers again: the replicas count together");
+                    info!("the store answers again: the replicas share one count");
                 }
                 grant
             }
@@ -65,7 +65,7 @@ impl Counting {
                 let why = why.to_string();
                 self.failed.fetch_add(1, Relaxed);
                 if error.is_none() {
-                    warn!("{why}; who wants to start waits for it, then is answered 503");
+                    warn!("{why}; requests wait for the store, then are answered 503");
                 }
                 *error = Some(why);
                 Grant::FAILED
@@ -74,7 +74,7 @@ impl Counting {
     }
 }
 
-/// Carries questions until the last request has ended, and then what is left to say.
+/// Carries quota requests until the last client's request has ended, and then the last reports.
 pub(crate) async fn count(state: Arc<ProxyState>, ended: oneshot::Receiver<()>) {
     let pool = state.rules.load().policy.limiter.spec().name.clone();
     let client = Arc::new(QuotaClient::new(state.gate.store().clone(), &pool));
@@ -104,7 +104,7 @@ impl Carrier<'_> {
                 _ = beat.tick() => {
                     let client = Arc::clone(&self.client);
                     if keeping.as_ref().is_none_or(JoinHandle::is_finished) {
-                        // What fails here fails for questions, too, and is told there.
+                        // A failure is logged by the quota requests, which fail for the same reason.
                         keeping = Some(tokio::spawn(async move { client.keep_slots().await }));
                     }
                 }
@@ -112,7 +112,7 @@ impl Carrier<'_> {
         }
     }
 
-    /// Hands back what is left, so that the others need not wait for a lease.
+    /// Hands back unused starts and slots, so that other replicas need not wait for a lease to end.
     async fn settle(&mut self) {
         while self.state.queue.next_request_at().is_some() || !self.out.is_empty() {
             let room = OUT_MAX.saturating_sub(self.out.len());
@@ -139,7 +139,7 @@ impl Carrier<'_> {
     }
 }
 
-/// The next questions, as soon as there are any.
+/// The next quota requests, as soon as there are any.
 async fn requests(queue: &Queue, clock: &Clock, room: usize) -> Vec<PendingRequest> {
     if room == 0 {
         return std::future::pending().await;
@@ -158,7 +158,7 @@ async fn requests(queue: &Queue, clock: &Clock, room: usize) -> Vec<PendingReque
     }
 }
 
-/// What the store has to do with it, for Prometheus.
+/// The figures of shared counting, for Prometheus.
 pub(crate) fn push_metrics(state: &ProxyState, page: &mut Page) {
     let Some(client) = state.counting.client.get() else { return };
     let Counting { granted, failed, .. } = &state.counting;

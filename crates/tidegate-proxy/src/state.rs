@@ -91,7 +91,7 @@ impl ProxyState {
         state
     }
 
-    /// Asks the store for starts, if replicas count together.
+    /// Counts starts at the store, if replicas share one count.
     fn count_at_store(&self) {
         if self.shares_counts() {
             let rejects = self.rules.load().rejects();
@@ -99,7 +99,7 @@ impl ProxyState {
         }
     }
 
-    /// Are starts charged at the gate's limiter, in this process? Where replicas count together, their store counts.
+    /// Are starts charged at the gate's limiter, in this process? Where replicas share one count, their store counts.
     pub(crate) fn is_charged(&self) -> bool {
         !self.shares_counts
     }
@@ -114,7 +114,7 @@ impl ProxyState {
         }
     }
 
-    /// Follows the limiter's flag: while it is disabled, the turnstile lets everybody start who finds a slot.
+    /// Follows the limiter's flag: while it is disabled, the turnstile lets every request start that finds a slot.
     pub(crate) fn follow_flag(&self) {
         let policy = &self.rules.load().policy;
         let is_enforced = policy.limiter.is_enforced();
@@ -123,7 +123,7 @@ impl ProxyState {
         }
     }
 
-    /// Do replicas count together, through the store?
+    /// Do replicas share one count, at the store?
     pub(crate) fn shares_counts(&self) -> bool {
         self.shares_counts
     }
@@ -147,7 +147,7 @@ impl ProxyState {
         self.is_enforced.store(is_enforced, Relaxed);
         let (bounds, period) = (bounds(&policy, is_enforced), policy.limit().period());
         let schedule = assigned(&policy.limiter).filter(|_| old.policy.limit().period() != period);
-        // First of all: whom other bounds let through goes where the new policy says.
+        // First of all: a request that the new bounds let through goes to the new policy's upstream.
         self.rules.store(Arc::new(Rules::new(policy, generation)));
         self.count_at_store();
         if let Some(schedule) = schedule {
@@ -167,7 +167,7 @@ impl ProxyState {
         self.stopping.load(Relaxed)
     }
 
-    /// Ends when the proxy is told to stop.
+    /// Ends when the proxy is to stop.
     pub(crate) async fn stopped(&self) {
         let notified = self.stop.notified();
         if !self.is_stopping() {

@@ -1,7 +1,7 @@
-//! Wakes at the end of a window that somebody waits for.
+//! Wakes at the end of a window that a request waits for.
 //!
-//! Nothing depends on its being in time: who comes in a new window turns it as well. It is only for those
-//! who would otherwise wait for somebody to come.
+//! Nothing depends on its being in time: the first request of a new window turns it as well. The timer is for requests in line
+//! that would otherwise wait until another one arrives.
 
 use crate::state::ProxyState;
 use std::future::poll_fn;

@@ -86,7 +86,7 @@ async fn serve(client: Arc<Client>) {
 }
 
 /// Drives a connection, and does what the proxy orders. Errors are the client's going away or not
-/// speaking HTTP: nobody is left to tell.
+/// speaking HTTP: no client is left to answer.
 macro_rules! drive {
     ($client:ident, $serving:expr) => {
         let mut serving = pin!($serving);

@@ -1,4 +1,4 @@
-//! How a key's entry lies in words, and how entries go from one layout to another.
+//! How a key's entry lies in words, and how entries migrate from one layout to another.
 //!
 //! An entry is its hash, until when it is blocked, the states of its limits, and where its name is kept.
 
@@ -101,7 +101,7 @@ const ALGORITHMS: [Algorithm; 16] = {
 /// Limits fit the four bits that a layout has for them, and so do algorithms.
 const _: () = assert!(tidegate_core::LIMITS_MAX < 16 && Algorithm::ALL.len() < 16);
 
-/// How a table's entries go over to new rules.
+/// How a table's entries are migrated to new rules.
 #[derive(Clone, Debug)]
 pub(crate) struct Migration {
     pub(crate) old: Shape,

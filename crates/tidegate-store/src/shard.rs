@@ -3,7 +3,7 @@
 //! A shard is what a lock guards. It is asked in two steps, so that several shards can be asked
 //! together: *prepare* brings a key's states, *commit* puts back what the core's rule made of them.
 //! Nothing here decides; nothing here locks. Room, people's wishes and moving are in files of their own.
-//! Invariant: only an entry equal to a fresh key is dropped (promise M2), except when told to forget.
+//! Invariant: only an entry equal to a fresh key is dropped (promise M2), except by unblock.
 
 mod carry;
 mod operate;
@@ -73,7 +73,7 @@ struct Rest {
     peeked: u64,
     sketched_allowed: u64,
     sketched_denied: u64,
-    /// Bytes told to the budget.
+    /// Bytes reported to the budget.
     accounted: usize,
     logs: Logs,
     names: Names,
@@ -243,7 +243,7 @@ impl Shard {
         }
     }
 
-    /// Bytes told to the budget.
+    /// Bytes reported to the budget.
     pub(crate) fn accounted(&self) -> usize {
         self.rest.accounted
     }

@@ -64,11 +64,11 @@ pub struct Part<'a> {
     pub table: &'a Table,
     /// Its rules.
     pub rules: &'a Rules,
-    /// Whom.
+    /// The key.
     pub key: &'a [u8],
 }
 
-/// What one part of a request was told, in full.
+/// The answer for one key of a request, in full.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartAnswer {
     /// What it says of the request.
@@ -81,7 +81,7 @@ pub struct PartAnswer {
     pub decisions: Vec<Decision>,
 }
 
-/// How many keys ahead a batch fetches entries. Far ahead: the fetches are then told one right after
+/// How many keys ahead a batch fetches entries. Far ahead: the fetches are then issued one right after
 /// another, so that the processor looks up their addresses side by side. Between two decisions it
 /// would wait for each, as the lock in between lets nothing pass.
 const AHEAD: usize = 64;
@@ -161,7 +161,7 @@ impl Table {
         self.decide_locked(cell, &mut shard, rules, hash, key, cost, intent, now)
     }
 
-    /// Hits many keys, each on its own, at one time. `each` is told the rulings in the order of the keys.
+    /// Hits many keys, each on its own, at one time. `each` gets the rulings in the order of the keys.
     pub fn hit_many<'k>(
         &self,
         rules: &Rules,
@@ -222,7 +222,7 @@ impl Table {
         self.decide_at_length(cell, shard, rules, hash, key, cost, intent, now)
     }
 
-    /// The general way: whatever is not a plain hit.
+    /// The general case: every request that is not a plain hit.
     #[expect(clippy::too_many_arguments, reason = "the second half of decide_locked, nowhere else")]
     #[inline(never)]
     fn decide_at_length(
@@ -274,7 +274,7 @@ impl Table {
         self.account(cell, shard);
     }
 
-    /// Counts a decision that was made elsewhere, and keeps its key's statistics if there are any.
+    /// Counts a decision that a remote store made, and keeps its key's statistics if there are any.
     pub fn note(&self, rules: &Rules, key: &[u8], ruling: &Ruling, all_allow: bool, intent: Intent, at: Micros) {
         let hash = self.hash(key);
         self.with_shard(

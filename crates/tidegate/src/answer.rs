@@ -182,7 +182,7 @@ pub enum AskError {
     Remote,
     /// The store did not answer, or refused.
     Store(StoreError),
-    /// The limiter does not count in buckets, so that counting and asking cannot be told apart.
+    /// The limiter does not count in buckets, so that it cannot count and ask in separate steps.
     NeedsBuckets {
         /// The limiter.
         limiter: String,

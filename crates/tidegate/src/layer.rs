@@ -244,7 +244,7 @@ fn denial<B: From<String>>(answer: &Answer) -> Response<B> {
 }
 
 /// The client sent a key out of bounds, or the service asks for a limiter that does not exist. The
-/// latter is our side's mistake and is no admission: whoever set the limiter wanted a limit.
+/// latter is our side's mistake and is no admission: a limiter that was named must limit.
 fn failure<B: From<String>>(error: &AskError) -> Response<B> {
     let (status, code, detail) = match error {
         AskError::Key(error) => (StatusCode::BAD_REQUEST, "bad_key", error.to_string()),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidegate_core::replicas::{Replica, ReplicaId, Roster, Schedule, Terms};
 use tidegate_store::{Register, Store};
 
-/// What a replica knows of the others, for people.
+/// What a replica knows of the others, for operators.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Seen {
     /// This replica.

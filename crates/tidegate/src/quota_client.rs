@@ -1,4 +1,4 @@
-//! Replicas that count together: starts and slots of a turnstile, asked of a store.
+//! Shared counting: starts and slots of a turnstile, requested of a store.
 //!
 //! What is asked and what a grant means is decided in [`tidegate_core::turnstile`]; here a request is carried to the
 //! store, and the slots that this replica holds are kept from being taken for lost.

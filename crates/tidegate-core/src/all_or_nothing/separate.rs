@@ -1,4 +1,4 @@
-//! Counting and asking apart, as an application does that counts its work once it is done.
+//! Counting and asking in separate steps, as an application does that counts its work once it is done.
 //!
 //! Only buckets can: their counts have a time, so that they can be added after the fact. Between the
 //! two steps others may come, so that a limit can be exceeded; a hit cannot.

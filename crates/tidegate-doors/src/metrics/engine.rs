@@ -46,7 +46,7 @@ fn fill_limiters(page: &mut Page, limiters: &[LimiterInfo]) {
     }
 }
 
-/// What this process holds of limiters that are held in parts.
+/// This process's shares of limiters that replicas share.
 fn fill_parts(page: &mut Page, gate: &Gate, limiters: &[LimiterInfo]) {
     let mut parts =
         limiters.iter().filter_map(|info| Some((&info.spec.name, gate.share_now(&info.spec.name)?))).peekable();

@@ -1,8 +1,8 @@
 //! Counts in etcd: aligned fixed windows, decided here with the core's arithmetic.
 //!
 //! **The idea.** What is known of a key from its last reply is taken for what is there. The core decides on it, and
-//! one transaction writes the result if nobody else has written since; otherwise the reply shows what is there now,
-//! and it is decided again. A key that nobody else uses thus costs one round trip. Requests of one process for the
+//! one transaction writes the result if no other process has written since; otherwise the reply shows what is there now,
+//! and it is decided again. A key that no other process uses thus costs one round trip. Requests of one process for the
 //! same key wait for each other and are decided together: a hundred of them cost one transaction.
 //!
 //! **All or nothing.** Transactions of etcd span keys, so that several keys of a request are one of them (A5).
@@ -66,7 +66,7 @@ impl Counts {
         &self.0.etcd
     }
 
-    /// Transactions that were sent for decisions, for those who want to know what one costs.
+    /// Transactions that were sent for decisions.
     #[must_use]
     pub fn round_trips(&self) -> u64 {
         self.0.round_trips.load(Relaxed)

@@ -10,9 +10,9 @@ pub(crate) enum Then {
     Elsewhere,
     /// Nothing was changed; it is asked again with a new token, once.
     LogIn,
-    /// Nothing was changed, and asking again would not help: the caller is told.
+    /// Nothing was changed, and asking again would not help: the caller gets the error.
     Tell,
-    /// It may have been changed: the caller is told so, and nothing is asked again.
+    /// It may have been changed: the caller gets an ambiguous error, and nothing is asked again.
     Unsure,
 }
 

@@ -19,7 +19,7 @@ impl Etcd {
     /// A new lease of at least `ttl`, in whole seconds. One round trip.
     ///
     /// # Errors
-    /// When etcd cannot be reached, does not answer, or refuses. There may be a lease all the same, that nobody
+    /// When etcd cannot be reached, does not answer, or refuses. There may be a lease all the same, that no one
     /// knows and that runs out.
     pub async fn grant_lease(&self, ttl: Duration, within: Duration) -> Result<LeaseId, StoreError> {
         let seconds = ttl.as_millis().div_ceil(1000).clamp(1, SECONDS_MAX.into());

@@ -1,4 +1,4 @@
-//! Leases that entries are written under, so that none is left behind: one [`CleanupLease`] for each time that they must live.
+//! Leases that entries are written under, so that none is left behind: one [`CleanupLease`] for each lifetime.
 
 use super::{CleanupLease, Etcd, LeaseId, StoreError, locked};
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ impl LeasePool {
         pooled
     }
 
-    /// A lease is gone: somebody revoked it, or the etcd is another one.
+    /// A lease is gone: it was revoked, or the etcd was replaced.
     pub(super) fn forget(&self) {
         locked(&self.0).clear();
     }

@@ -36,7 +36,7 @@ pub(crate) struct Member {
     /// One permit for each connection.
     room: Semaphore,
     since: Instant,
-    /// When it last answered somebody in time, in microseconds from `since`.
+    /// When it last answered a request in time, in microseconds from `since`.
     heard_us: AtomicU64,
 }
 
@@ -219,7 +219,7 @@ impl Member {
         StoreError::Ambiguous { address: self.address.clone(), why }
     }
 
-    /// For how long it has answered nobody in time.
+    /// For how long it has answered no request in time.
     fn silence(&self) -> Duration {
         self.since.elapsed().saturating_sub(Duration::from_micros(self.heard_us.load(Relaxed)))
     }

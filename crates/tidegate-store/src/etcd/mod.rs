@@ -1,7 +1,7 @@
 //! The etcd store: counts live in etcd, and this process decides with the core's arithmetic.
 //!
 //! It is spoken to through its JSON gateway over HTTP/1.1, which every etcd from 3.4 on has at its client port.
-//! What was read is written over only if nobody else has written: every change is one transaction that compares
+//! What was read is written over only if no other process has written: every change is one transaction that compares
 //! revisions. Leases only clean up; no count ever depends on one.
 
 mod cleanup_lease;

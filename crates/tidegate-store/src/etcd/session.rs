@@ -35,7 +35,7 @@ enum State {
 
 /// How long logging in may take.
 pub(crate) const LOGIN_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long after a refusal nobody logs in: a wrong password must not keep etcd busy with hashing.
+/// How long after a refusal no request logs in: a wrong password must not keep etcd busy with hashing.
 const LOGIN_PAUSE: Duration = Duration::from_secs(1);
 
 impl Session {
@@ -90,7 +90,7 @@ impl Session {
         self.login.is_some()
     }
 
-    /// Logs in, unless we are, somebody does, or it was refused just now.
+    /// Logs in, unless this process is logged in, another request is logging in, or etcd refused just now.
     fn start_login(self: &Arc<Session>, members: &Arc<Members>) {
         let starts = self.state.send_if_modified(|state| {
             let due = match state {

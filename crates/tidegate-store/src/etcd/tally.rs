@@ -1,11 +1,11 @@
-//! What replicas that count together keep in etcd: [`tidegate_core::replicas::grant`], with compare-and-swap.
+//! Shared counting in etcd: [`tidegate_core::replicas::grant`], with compare-and-swap.
 //!
 //! `…/w/WINDOW` holds how many have started in a window, and `…/f/REPLICA` how many a replica has under way, with a
 //! `+` behind it if it wants more. The first is under a lease that only cleans up: another window is another key, so
 //! that nothing a lease does can restart or extend a count. The second goes with the lease of its replica: that is how
 //! a dead one gives up its slots.
 //!
-//! A question is one transaction, by what was last seen of its key. It holds if nobody else has written meanwhile;
+//! A request is one transaction, by what was last seen of its key. It holds if no other replica has written meanwhile;
 //! otherwise it reads what is there, and is tried again by that.
 
 use super::lease_pool::LeasePool;
@@ -81,7 +81,7 @@ impl Tallies {
         self.round_trips.load(Relaxed)
     }
 
-    /// Asks for starts of one key. One round trip if nobody else asked since this replica last did.
+    /// Asks for starts of one key. One round trip if no other replica asked since this one last did.
     ///
     /// # Errors
     /// When etcd cannot be reached, does not answer, or refuses. It may have counted all the same.
@@ -287,7 +287,7 @@ impl Seen {
         let looked = request.in_flight > 0 && request.want > 0;
         let is_there = request.held + grant.granted > 0 || grant.is_short_of(request.want);
         let mine = if is_there { revision } else { 0 };
-        // Whoever only told what he holds did not look at the others.
+        // A request that only reports its slots did not read those of the others.
         let as_of = if looked { revision } else { self.as_of };
         let others = Others { me_too: grant.is_short_of(request.want), ..self.others };
         Seen { window: self.window, started, counted, others, mine, as_of }

@@ -1,4 +1,4 @@
-//! `[store] endpoints` in words and in parts, and who we are there.
+//! `[store] endpoints` as text and parsed, and the login.
 //!
 //! Invariant: no password is ever part of what [`Url`] prints, nor of an error.
 
@@ -7,7 +7,7 @@ use crate::store::Capabilities;
 use std::fmt;
 use tidegate_core::Algorithm;
 
-/// Where an etcd is, and who we are there.
+/// Where an etcd is, and the login.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
     /// `host:port` of its members, at least one. The first that answers is asked.
@@ -16,7 +16,7 @@ pub struct Url {
     pub user: Option<String>,
     /// The password.
     pub password: Option<String>,
-    /// With TLS: whom we trust and who we are.
+    /// With TLS: the trusted CAs and the client's certificate.
     pub tls: Option<Tls>,
 }
 

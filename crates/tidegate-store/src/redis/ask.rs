@@ -165,7 +165,7 @@ impl Redis {
         }
     }
 
-    /// The name by which a script knows the key; none where the script sees no index and none is kept elsewhere.
+    /// The name by which a script knows the key; none where the script sees no index and no other place keeps it.
     fn name_of<'a>(&self, question: &Question<'a>) -> &'a [u8] {
         let is_kept = match self.url().kind {
             Kind::Twemproxy => false,
@@ -218,7 +218,7 @@ fn plain_answer(reply: &Reply, limit: &Limit) -> Option<(Answers, Micros)> {
     Some(((micros(at)?, vec![answer]), micros(listed)?))
 }
 
-/// What a script tells.
+/// A script's reply, parsed.
 pub(super) struct ScriptReply {
     pub(super) answers: Answers,
     /// Until when each name is to be listed, if that has changed.

@@ -43,7 +43,7 @@ struct Map {
     /// For each slot the place of its node below, or `NOBODY`.
     owners: Vec<u16>,
     nodes: Vec<Node>,
-    /// Nodes that answer for nothing, but know who does.
+    /// Nodes that serve no slot, but know which node does.
     replicas: Vec<String>,
     /// Why there is no map, if there is none.
     error: Option<StoreError>,
@@ -265,7 +265,7 @@ impl Shared {
         map.owners.contains(&NOBODY) || map.nodes.iter().any(|node| !node.link.answers())
     }
 
-    /// Everybody who may know the map.
+    /// All nodes that may know the slot map.
     fn known(&self) -> Vec<String> {
         let map = self.map();
         let nodes = map.nodes.iter().map(|node| &node.address);
@@ -321,7 +321,8 @@ async fn ask_node(address: &str, login: &Login) -> Result<SlotMap, StoreError> {
     let mut stream = dial(address, login).await?;
     let question = [command(&[b"CLUSTER", b"SLOTS"])];
     let slots = tokio::time::timeout(login.time.get(), talk(&mut stream, address, &question)).await;
-    let slots = slots.unwrap_or_else(|_| Err(unreachable(address, "it did not say who has which slots".to_owned())))?;
+    let slots =
+        slots.unwrap_or_else(|_| Err(unreachable(address, "it did not say which node has which slots".to_owned())))?;
     let garbled = || StoreError::Garbled { address: address.to_owned(), why: "not a map of slots".to_owned() };
     match slots.first() {
         Some(Reply::List(ranges)) if !ranges.is_empty() => SlotMap::parse(ranges, address).ok_or_else(garbled),

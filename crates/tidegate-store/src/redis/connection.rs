@@ -23,7 +23,7 @@ struct Shared {
     /// Something is in the outbox, or the connection is to be closed.
     wake: Notify,
     since: Instant,
-    /// When the last reply came that somebody still waited for, in microseconds from `since`.
+    /// When the last reply came that a caller still waited for, in microseconds from `since`.
     last_reply_us: AtomicU64,
 }
 
@@ -81,7 +81,7 @@ impl Connection {
         self.put(None, write)
     }
 
-    /// The same with another command right before it, whose reply nobody waits for.
+    /// The same with another command right before it, whose reply no caller waits for.
     pub(crate) fn send_after(&self, first: &[u8], write: impl FnOnce(&mut Vec<u8>)) -> Result<Pending, Lost> {
         self.put(Some(first), write)
     }
@@ -113,18 +113,18 @@ impl Connection {
         Ok(pending)
     }
 
-    /// Closes it; callers that wait are told why.
+    /// Closes it; callers that wait get the reason.
     pub(crate) fn close(&self, why: &str) {
         self.outbox().closed.get_or_insert_with(|| why.to_owned());
         self.0.wake.notify_one();
     }
 
-    /// Ends it when its work is not run any more; callers that wait are told why.
+    /// Ends it when its work is not run any more; callers that wait get the reason.
     pub(crate) fn end(&self, why: &str) {
         self.fail_all(why);
     }
 
-    /// For how long no reply has come in time for whoever waited.
+    /// For how long no reply has come in time for a caller that waited.
     pub(crate) fn silence(&self) -> Duration {
         let last = Duration::from_micros(self.0.last_reply_us.load(Relaxed));
         self.0.since.elapsed().saturating_sub(last)
@@ -194,7 +194,7 @@ impl Connection {
         let mut in_time = false;
         let mut outbox = self.outbox();
         for reply in whole {
-            let waiter = outbox.sent.pop_front().ok_or("a reply that nobody asked for")?;
+            let waiter = outbox.sent.pop_front().ok_or("a reply without a request")?;
             // A caller may have given up meanwhile; a server that is always too late is as bad as a silent one.
             in_time |= waiter.send(Ok(reply)).is_ok();
         }

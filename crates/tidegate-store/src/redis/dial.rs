@@ -87,7 +87,7 @@ impl Login {
     }
 }
 
-/// Connects and says who we are.
+/// Connects and logs in.
 pub(crate) async fn dial(address: &str, login: &Login) -> Result<Stream, StoreError> {
     let within = login.time.get();
     let late = || Err(unreachable(address, format!("no connection within {within:?}")));
@@ -105,7 +105,7 @@ async fn greeted(address: &str, login: &Login) -> Result<Stream, StoreError> {
     }
 }
 
-/// Sends commands over a connection that nobody else uses, and waits for their replies. An error is an error.
+/// Sends commands over a connection that is not shared yet, and waits for their replies. An error is an error.
 pub(crate) async fn talk(stream: &mut Stream, address: &str, words: &[Vec<u8>]) -> Result<Vec<Reply>, StoreError> {
     let failed = |error: std::io::Error| unreachable(address, error.to_string());
     let garbled = |why: String| StoreError::Garbled { address: address.to_owned(), why };

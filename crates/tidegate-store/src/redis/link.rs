@@ -1,8 +1,8 @@
-//! The way to one server: connects, says who we are, connects again when the connection is lost, and stops
+//! The link to one server: connects, logs in, connects again when the connection is lost, and stops
 //! asking a server that is silent until it speaks again (the breaker).
 //!
-//! Invariants: a caller never waits for a connection unless it says so, and never past its deadline; without a
-//! server that answers it is told at once.
+//! Invariants: a caller never waits for a connection unless it says so, and never past its deadline; while no
+//! server answers, the caller gets the error at once.
 
 use super::connection::{Connection, Lost, Pending};
 use super::dial::{Login, PROBE, dial};
@@ -39,7 +39,7 @@ struct Shared {
     breaker: Breaker,
     /// Attempts to connect that have come to an end.
     attempts: watch::Sender<u64>,
-    /// Where the server is now, by the last word of those who know.
+    /// The server's address now, as the sentinels last announced it.
     announced: watch::Sender<Option<String>>,
 }
 
@@ -213,11 +213,11 @@ async fn keep(shared: Arc<Shared>, endpoint: Endpoint, login: Login) {
             Ok((connection, address, work)) => {
                 let since = Instant::now();
                 shared.set(State::Up(connection, address.as_str().into()));
-                let elsewhere = |there: &Option<String>| there.as_ref().is_some_and(|there| *there != address);
+                let moved = |announced: &Option<String>| announced.as_ref().is_some_and(|now| *now != address);
                 let why = tokio::select! {
                     why = work => why,
                     never = shared.breaker.probe(|within| shared.probe(within)) => match never {},
-                    Ok(_) = announced.wait_for(elsewhere) => "another server is the master now".to_owned(),
+                    Ok(_) = announced.wait_for(moved) => "another server is the master now".to_owned(),
                 };
                 let error = unreachable(&address, why.clone());
                 if let State::Up(connection, _) = &*shared.state() {

@@ -1,4 +1,4 @@
-//! What people and applications do with a limiter whose states live in Redis: count and ask apart, block,
+//! What operators and applications do with a limiter whose states live in Redis: increment and analyze, block,
 //! unblock, list, switch. Where the keys are on different shards, see `sharded.rs`.
 
 use super::ask::{int, list, micros, now_argument, subject_len};
@@ -297,8 +297,8 @@ impl Redis {
             return None;
         }
         let by = Instant::now() + CONFIG_WITHIN;
-        let told = self.call_all(&[b"CONFIG", b"GET", b"maxmemory-policy"], by).await.ok()?;
-        told.iter().find_map(|told| match list(told)? {
+        let replies = self.call_all(&[b"CONFIG", b"GET", b"maxmemory-policy"], by).await.ok()?;
+        replies.iter().find_map(|reply| match list(reply)? {
             [_, Reply::Text(policy)] if policy != b"noeviction" => Some(String::from_utf8_lossy(policy).into_owned()),
             _ => None,
         })

@@ -1,4 +1,4 @@
-//! Sentinels: who is the master, and when it is another.
+//! Sentinels: which server is the master, and when another one is.
 //!
 //! All sentinels are asked at once, so that a dead one costs nothing, and the first whose word leads to a server
 //! that calls itself a master decides. Each is listened to for `+switch-master`, which makes a change quick; it
@@ -45,7 +45,7 @@ impl Sentinels {
         let mut stream = dial(sentinel, &self.login).await?;
         let question = [command(&[b"SENTINEL", b"get-master-addr-by-name", self.name.as_bytes()])];
         let said = talk(&mut stream, sentinel, &question);
-        let late = |_| Err(unreachable(sentinel, "it did not say who the master is".to_owned()));
+        let late = |_| Err(unreachable(sentinel, "it did not say which server is the master".to_owned()));
         let said = tokio::time::timeout(self.login.time.get(), said).await.unwrap_or_else(late)?;
         let address = match said.first() {
             Some(Reply::List(parts)) => address_in(parts),

@@ -3,7 +3,7 @@
 //! Admission is exact all the same, as it is decided at that key. What may lie on another shard follows
 //! one round trip later: the lists of names, and in Pause's layout the block itself, which is
 //! asked for together with the decision. Nothing that twemproxy refuses is sent. In a cluster the lists are in
-//! their key's slot, yet they are keys of their own, and while a slot moves, key by key, they may be elsewhere.
+//! their key's slot, yet they are keys of their own, and while a slot moves, key by key, they may be on another node.
 
 use super::ask::now_argument;
 use super::names;
@@ -135,7 +135,7 @@ impl Redis {
     }
 
     /// Enters a key that its script could not enter into the list of tracked names; zero: it has not to be.
-    /// A list is no reason to take an answer back, so that it is not told when that fails.
+    /// A list is no reason to take an answer back, so that a failure to list is not reported.
     pub(super) async fn note_name(&self, by: Instant, question: &Question<'_>, at: Micros, listed: Micros) {
         if !listed.is_zero() {
             let index = names::tracked(question.limiter, names::group(question.key));

@@ -1,4 +1,4 @@
-//! What replicas that count together ask of Redis: [`tidegate_core::replicas::Tally`] as a script.
+//! Shared counting in Redis: [`tidegate_core::replicas::Tally`] as a script.
 
 use super::{Lua, Redis, Reply, StoreError};
 use std::sync::OnceLock;

@@ -8,7 +8,7 @@ use std::fmt;
 use tidegate_core::Algorithm;
 use tidegate_wire::percent;
 
-/// Where a Redis is, and who we are there.
+/// Where a Redis is, and the login.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
     /// What kind of installation it is.
@@ -25,7 +25,7 @@ pub struct Url {
     pub master: String,
     /// Who we are at the sentinels, if they want to know: user and password.
     pub sentinel: (Option<String>, Option<String>),
-    /// With TLS: whom we trust and who we are.
+    /// With TLS: the trusted CAs and the client's certificate.
     pub tls: Option<Tls>,
 }
 

@@ -1,4 +1,4 @@
-//! TLS towards a store: whom we trust, and who we are.
+//! TLS towards a store: the trusted CAs, and the client's certificate.
 //!
 //! Verification is always on. Files are read once, when the settings are.
 

@@ -1,4 +1,4 @@
-//! Counting and asking apart: the two halves of what a hit does in one step, for buckets.
+//! Increment and analyze: the two halves of what a hit does in one step, for buckets.
 
 use super::{Table, subject};
 use crate::shard::{Frame, Prepared, Shard};

@@ -1,6 +1,6 @@
 //! The store's errors: how often each kind came, and why the store refuses, while it does.
 //!
-//! A store may be connected and refuse every question, out of memory for example. People must be told, and a
+//! A store may be connected and refuse every question, out of memory for example. Operators must see that, and a
 //! question that is answered clears it. Invariant: an answer costs one look at a flag here.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(super) struct ErrorStats {
     refuses: AtomicBool,
 }
 
-/// For how long a refusal is told of that nobody asked again after.
+/// For how long a refusal is reported when no request followed it.
 const REFUSAL_HOLDS: Duration = Duration::from_secs(5);
 
 impl ErrorStats {
@@ -37,7 +37,7 @@ impl ErrorStats {
         }
     }
 
-    /// Counts an error of a question that nobody waits for.
+    /// Counts an error of a background request.
     pub(super) fn count(&self, error: &StoreError) {
         *locked(&self.counts).entry(error.label()).or_default() += 1;
     }

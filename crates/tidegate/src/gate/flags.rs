@@ -14,7 +14,7 @@ const FLAGS_WITHIN: Duration = Duration::from_secs(1);
 impl Gate {
     /// Looks the flags up now, and from now on for as long as there is a gate.
     pub(super) async fn follow_flags(&self) {
-        // A store that is away is told by `store_health`, and asked again.
+        // A store that is away is reported by `store_health`, and asked again.
         let _ = self.0.look_up_flags().await;
         tokio::spawn(follow(Arc::downgrade(&self.0)));
     }
@@ -25,7 +25,7 @@ impl Inner {
         let live = self.live.load_full();
         let limiters: Vec<_> = live.limiters.iter().map(|limiter| (limiter.spec.scope(), limiter.layout())).collect();
         let when = When { now: None, by: Instant::now() + FLAGS_WITHIN };
-        // A server that takes no connection is counted here: nobody else asks it.
+        // A server that takes no connection is counted here: no other request goes to it.
         let disabled = self.store.disabled(&limiters, when).await.inspect_err(|error| self.errors.count(error))?;
         for (limiter, disabled) in live.limiters.iter().zip(disabled) {
             limiter.table.set_disabled(disabled);

@@ -1,4 +1,4 @@
-//! What a gate tells of itself: limiters, memory, pages of keys, and how its store does.
+//! What a gate reports: limiters, memory, pages of keys, and the health of its store.
 
 use crate::LimiterSpec;
 use std::sync::Arc;

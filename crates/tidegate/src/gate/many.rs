@@ -16,7 +16,7 @@ pub struct Hit<'a> {
     key: &'a [u8],
 }
 
-/// What one hit of many was told.
+/// The answer to one hit of many.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum HitAnswer {
     /// A limit decided.

@@ -121,7 +121,7 @@ pub struct Saves {
 /// Where state is kept over restarts.
 #[derive(Debug)]
 pub(super) struct Snapshots {
-    /// Locked while a snapshot is written, which is I/O under a lock: it keeps two who save apart. No decision takes it.
+    /// Locked while a snapshot is written, which is I/O under a lock: so that two saves do not overlap. No decision takes it.
     directory: Mutex<Directory>,
     done: AtomicU64,
     failed: AtomicU64,

@@ -15,7 +15,7 @@ use tidegate_core::{Algorithm, Micros, check_key};
 use tidegate_store::{KeyStats, StoreError, When, Which};
 use tokio::time::Instant;
 
-/// How long what people do may take at a store on another machine.
+/// How long an operator's call may take at a store on another machine.
 const OPERATE_WITHIN: Duration = Duration::from_secs(2);
 
 impl Gate {
@@ -213,7 +213,7 @@ impl Gate {
         outcome
     }
 
-    /// Now, with the time that people have.
+    /// Now, with the deadline of an operator's call.
     pub(super) fn when(&self) -> When {
         When { now: self.0.clock.manual_now(), by: Instant::now() + OPERATE_WITHIN }
     }

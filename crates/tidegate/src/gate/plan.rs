@@ -2,7 +2,7 @@
 //! combined from what they say.
 //!
 //! The same for every store, and for none. Nothing here decides. Invariant: an answer names the rules that it was made
-//! with, so that nobody who prints it can print others.
+//! with, so that headers and explanations cannot print others.
 
 use super::limiter::{InForce, Limiter, Live};
 use crate::{Answer, AskError, Explained, LimiterSpec, Reason, Request, Target};
@@ -29,7 +29,7 @@ pub(super) struct Check<'a> {
 pub(super) enum Role {
     /// It decides, and is charged.
     Enforced,
-    /// It is disabled: told of, and not asked.
+    /// It is disabled: named in the answer, and not asked.
     Disabled,
 }
 

@@ -1,6 +1,6 @@
 //! Limiters of which this process holds a share (promise A8).
 //!
-//! The share of each window is in the rules themselves: whoever decides looks at the window that it charges, so that no
+//! The share of each window is in the rules themselves: a decision looks at the window that it charges, so that no
 //! decision can take from one window by another's share. Here are only the rules in force, which change with what is
 //! assigned to this process, and survive a reload.
 

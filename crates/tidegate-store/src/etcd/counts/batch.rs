@@ -231,7 +231,7 @@ impl Batch {
 
     fn answer(&mut self, answers: Vec<Answers>) {
         for (request, answers) in self.requests.drain(..).zip(answers) {
-            // Who has given up meanwhile was charged all the same, as it was told.
+            // A caller that has given up meanwhile was charged all the same, as its ambiguous error says.
             let _ = request.reply.send(Ok(answers));
         }
     }

@@ -1,17 +1,17 @@
-//! Who is decided together, and who waits for whom.
+//! Coalesces requests for the same keys into batches: one transaction each.
 //!
-//! Keys of a transaction under way are busy. A request that needs one of them is parked there; when the transaction
+//! Keys of a transaction under way are busy. A request that needs one of them is parked behind it; when the transaction
 //! is done, all that were parked are taken up in the order in which they came, and those that share keys go into
 //! one batch. Nothing here waits.
 
 use super::batch::{Batch, Request};
 use std::collections::HashMap;
 
-/// Busy keys, each with those who wait for it.
+/// Busy keys, each with the requests that wait for it.
 #[derive(Default)]
 pub(super) struct Coalescer {
     busy: HashMap<Vec<u8>, Vec<Request>>,
-    /// How many came, to keep their order.
+    /// How many requests came, to keep their order.
     came: u64,
 }
 
