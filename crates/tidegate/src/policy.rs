@@ -17,7 +17,7 @@ pub struct LimiterSpec {
     pub scope: Option<String>,
     /// Requests of this domain meet it; `None`: those without one.
     pub domain: Option<String>,
-    /// The request attributes that make its key. None: it is only met by name.
+    /// The request attributes that make its key. None: a request matches it only by name.
     pub by: Vec<String>,
     /// What it allows.
     pub rules: Rules,
@@ -25,7 +25,7 @@ pub struct LimiterSpec {
     pub names: bool,
     /// Keep each key's numbers of hits and denials and its highest rate; see [`crate::KeyStats`].
     pub stats: bool,
-    /// A disabled limiter allows everything; `false`: the flag is kept but not heeded.
+    /// A disabled limiter allows everything; `false`: the flag is kept and not enforced.
     pub honour_disable: bool,
     /// On Redis: keep states in the keys of Pause, which counts in buckets of whole seconds, so that an
     /// application that uses Pause shares them.
@@ -39,16 +39,16 @@ pub struct LimiterSpec {
 /// How several processes keep one limit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Replicas {
-    /// They count together, in their store. In memory, that is this process alone.
+    /// They share one count, in their store. In memory, that is this process alone.
     #[default]
     Exact,
-    /// Each holds a part and asks nobody. It is this one (from 0) of so many; `None`: its share is assigned by
+    /// Each process holds a share and asks no store. It is this one (from 0) of so many; `None`: its share is assigned by
     /// [`crate::Gate::assign`].
     Share(Option<(u32, u32)>),
 }
 
 impl LimiterSpec {
-    /// A limiter that is met by its name, keeps names and heeds its disabled flag.
+    /// A limiter that requests match by its name; it keeps key names and enforces its disabled flag.
     #[must_use]
     pub fn new(name: impl Into<String>, rules: Rules) -> LimiterSpec {
         LimiterSpec {
@@ -66,13 +66,13 @@ impl LimiterSpec {
         }
     }
 
-    /// The same limiter, of which each process holds a part.
+    /// The same limiter, of which each process holds a share.
     #[must_use]
     pub fn shared(self, numbered: Option<(u32, u32)>) -> LimiterSpec {
         LimiterSpec { replicas: Replicas::Share(numbered), ..self }
     }
 
-    /// The same limiter, met by requests of `domain` that have all attributes of `by`.
+    /// The same limiter, matched by requests of `domain` that have all attributes of `by`.
     #[must_use]
     pub fn by(self, domain: Option<&str>, by: &[&str]) -> LimiterSpec {
         LimiterSpec {
@@ -303,11 +303,11 @@ pub enum PolicyProblem {
     },
     /// `by` names an attribute twice.
     AttributeTwice(String),
-    /// A domain without `by` would never be met.
+    /// A domain without `by` would match no request.
     DomainWithoutBy(String),
-    /// Not one limit of aligned windows: it cannot be held in parts.
+    /// Not one limit of aligned windows: replicas cannot share it.
     NotShareable(String),
-    /// A limiter that is held in parts is met together with another one.
+    /// A request would match a shared limiter together with another one.
     SharedWith {
         /// The limiter.
         name: String,
@@ -351,11 +351,11 @@ impl fmt::Display for PolicyError {
             ),
             PolicyProblem::NotShareable(name) => write!(
                 f,
-                "\"{name}\" cannot be held in parts: replicas = \"share\" needs algorithm = \"fixed-window\" with aligned = true, one limit, and no block"
+                "\"{name}\" cannot be shared: replicas = \"share\" needs algorithm = \"fixed-window\" with aligned = true, one limit, and no block"
             ),
             PolicyProblem::SharedWith { name, other } => write!(
                 f,
-                "\"{name}\" is held in parts, and a request would meet \"{other}\" with it; give it a domain of its own"
+                "\"{name}\" is shared between replicas, and a request would match \"{other}\" with it; give it a domain of its own"
             ),
         }
     }
@@ -397,7 +397,7 @@ mod tests {
         check(
             vec![shared("a").by(None, &["ip"]), spec("b").by(None, &["user"])],
             0,
-            "a request would meet \"b\" with it",
+            "a request would match \"b\" with it",
         );
         assert!(Policy::new(vec![shared("a").by(Some("x"), &["ip"]), spec("b").by(None, &["user"])]).is_ok());
         check((0..1001).map(|i| spec(&format!("l{i}"))).collect(), 1000, "1001 limiters");

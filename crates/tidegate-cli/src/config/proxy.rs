@@ -244,7 +244,9 @@ pub(crate) fn limit(text: &str) -> Result<Limit, String> {
 fn on_failure(text: &str) -> Result<(), String> {
     match text {
         "deny" => Ok(()),
-        other => Err(format!("\"{}\" would start what was not promised; use \"deny\"", other.escape_debug())),
+        other => {
+            Err(format!("\"{}\" would start requests outside this replica's share; use \"deny\"", other.escape_debug()))
+        }
     }
 }
 

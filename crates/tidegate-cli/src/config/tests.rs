@@ -133,7 +133,10 @@ fn replicas_share_by_number_or_through_a_redis() {
     );
     for (setting, part) in [
         ("replica = \"4/3\"", "\"4/3\" is none of 1/1 to 1000/1000; write \"1/3\""),
-        ("replica = \"1/3\"\non_failure = \"allow\"", "\"allow\" would start what was not promised; use \"deny\""),
+        (
+            "replica = \"1/3\"\non_failure = \"allow\"",
+            "\"allow\" would start requests outside this replica's share; use \"deny\"",
+        ),
     ] {
         check_parts(&format!("[proxy]\nreplicas = \"share\"\n{setting}\n"), &["t.toml:", part]);
     }
