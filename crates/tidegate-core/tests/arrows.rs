@@ -1,4 +1,4 @@
-//! The house's arrows: which crate may know which, and what the core may not know at all.
+//! The arrows between crates, what the core may not know at all, and the code map of ARCHITECTURE.md.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 use std::fs;
@@ -54,6 +54,29 @@ fn only_tests_know_the_testkit() {
             assert_eq!(name, "dev-dependencies]", "{}: only [dev-dependencies] may name it", folder.display());
         }
     }
+}
+
+/// A code map that names a file which was renamed misleads its reader.
+#[test]
+fn every_file_of_the_code_map_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = fs::read_to_string(root.join("../ARCHITECTURE.md")).unwrap();
+    let map = page.split("\n## ").find(|section| section.starts_with("Code map")).unwrap();
+    let (mut name, mut checked) = ("", 0);
+    for row in map.lines().filter(|line| line.starts_with("| ")) {
+        name = quoted(row.split('|').nth(1).unwrap()).next().unwrap_or(name);
+        for file in quoted(row).filter(|word| word.ends_with(".rs")) {
+            let is_there = sources(&root.join(name).join("src")).iter().any(|path| path.ends_with(file));
+            assert!(is_there, "ARCHITECTURE.md: {name} has no {file}; correct the code map");
+            checked += 1;
+        }
+    }
+    assert!(checked > 100, "only {checked} files are named: is the table still read?");
+}
+
+/// The words between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
 }
 
 #[test]
