@@ -63,7 +63,7 @@ pub fn main() -> ExitCode {
 fn done(outcome: Result<(), String>) -> ExitCode {
     match outcome {
         Ok(()) => exit::OK,
-        // An empty message: whoever read the output has gone, and nothing is wrong here.
+        // An empty message: the reader of the output has closed its end, which is no error.
         Err(message) if message.is_empty() => exit::OK,
         Err(message) => {
             say_error(&message);

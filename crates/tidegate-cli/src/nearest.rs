@@ -1,4 +1,4 @@
-//! "Did you mean": the known word nearest to one that nobody knows.
+//! "Did you mean": the known word nearest to an unknown one.
 
 /// Longest word that is compared; typing slips happen in short ones.
 const WORD_MAX: usize = 64;

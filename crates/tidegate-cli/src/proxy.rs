@@ -1,4 +1,4 @@
-//! `tidegate proxy`: the transparent proxy alone, until it is told to stop. `serve` starts it too.
+//! `tidegate proxy`: the transparent proxy alone, until it is stopped. `serve` starts it too.
 
 use crate::config::{self, Config, Store};
 use crate::log::{self, LogFormat};
@@ -121,7 +121,7 @@ pub(crate) fn start(config: &config::Proxy, gate: &Gate) -> Result<Proxy, String
     proxy.map_err(|error| format!("error: the proxy cannot start: {error}"))
 }
 
-/// Runs until told to stop, then until the requests under way have ended.
+/// Runs until it is stopped, then until the requests under way have ended.
 pub(crate) async fn beside(proxy: Arc<Proxy>, stopped: impl Future<Output = ()>) -> Result<(), String> {
     stopped.await;
     let ended = tokio::task::spawn_blocking(move || proxy.stop()).await;
@@ -152,7 +152,9 @@ pub(crate) fn describe(config: &config::Proxy, gate: &Gate) -> String {
 
 fn listen(address: SocketAddr, setting: &str) -> Result<TcpListener, String> {
     TcpListener::bind(address).map_err(|error| {
-        format!("error: cannot listen on {address}: {error}; stop who has it, or choose another with {setting}")
+        format!(
+            "error: cannot listen on {address}: {error}; stop the program that has it, or choose another with {setting}"
+        )
     })
 }
 

@@ -1,6 +1,6 @@
 //! The HTTP door: JSON over HTTP/1.1.
 //!
-//! [`serve`] runs it on a listener until it is told to stop. The paths are in `routes`, one table
+//! [`serve`] runs it on a listener until it is stopped. The paths are in `routes`, one table
 //! that the metrics and the OpenAPI text are held against; what each does is in the file named
 //! after it. Bounds on what a client may send are in [`bounds`].
 //! Invariant: nothing is charged unless the answer is a decision.

@@ -1,9 +1,9 @@
 //! A stream's timeline in this process: its lock, its journal, and the thread that wakes at due times.
 //!
-//! Without a journal a step is told at once. With one, steps gather in a batch while the one before is
-//! being synced (group commit); when theirs is on disk they are told, and whoever submitted is
+//! Without a journal a step is published at once. With one, steps gather in a batch while the one before is
+//! being synced (group commit); when theirs is on disk they are published, and the submitter is
 //! answered. Locks are held for arithmetic and encoding only, never for the disk.
-//! Invariant: what is told is durable, and told in the order of the clock.
+//! Invariant: a published message is durable, and published in the order of the clock.
 
 use crate::journal::{Batch, Journal, JournalError, Standing};
 use crate::log::{Log, Message};
@@ -173,7 +173,7 @@ impl Embedded {
         now
     }
 
-    /// One group commit: the batch leaves the lock, comes to disk, and is told. `None`: the stop came while
+    /// One group commit: the batch leaves the lock, comes to disk, and is published. `None`: the stop came while
     /// the disk refused, and nothing after this batch may be written.
     fn commit<'a>(&'a self, mut state: MutexGuard<'a, State>, journal: &mut Journal) -> Option<MutexGuard<'a, State>> {
         let standing = Standing { clock: state.timeline.clock(), horizon_ms: state.timeline.horizon_ms() };

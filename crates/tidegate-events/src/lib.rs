@@ -1,7 +1,7 @@
 //! Event streams: only-once and strictly-once timelines, kept over restarts, and the one ordered log
 //! of messages that subscribers read.
 //!
-//! What an event may do is decided by [`tidegate_core::timeline`]; here it is made durable and told.
+//! What an event may do is decided by [`tidegate_core::timeline`]; here it is made durable and published.
 //! No socket lives here, and no clock: time comes from a closure that the caller gives.
 //!
 //! | file | holds |

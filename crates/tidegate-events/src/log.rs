@@ -18,7 +18,7 @@ const DELTA_BYTES_MAX: usize = 32 << 20;
 /// Most bytes of key frames in the log. They are counted apart: what makes a subscriber slow is deltas.
 const KEY_FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// A message, encoded once and shared by all who are told.
+/// A message, encoded once and shared by all subscribers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     /// Its clock value.
@@ -29,7 +29,7 @@ pub struct Message {
     pub is_key_frame: bool,
 }
 
-/// The log and whoever waits for it to grow.
+/// The log and the tasks that wait for it to grow.
 #[derive(Debug)]
 pub(crate) struct Log {
     kept: Mutex<Kept>,

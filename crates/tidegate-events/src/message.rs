@@ -1,12 +1,12 @@
 //! Messages as subscribers get them: one JSON object each, its fields in a fixed order.
 //!
-//! Encoded once, then shared by all who are told.
+//! Encoded once, then shared by all subscribers.
 
 use std::fmt::Write as _;
 use tidegate_core::timeline::{Incubating, Step, Timeline};
 use tidegate_wire::json::push_string;
 
-/// The message of a step; `None`: the step is nobody's business.
+/// The message of a step; `None`: the step is not published.
 #[must_use]
 pub fn of_step(step: &Step, timeline: &Timeline) -> Option<String> {
     match step {

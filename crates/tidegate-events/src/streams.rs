@@ -65,7 +65,7 @@ impl Opening {
         self.read.iter().filter_map(|one| one.cut.as_deref())
     }
 
-    /// Begins service: overdue events end, each stream's key frame is told, and its thread runs.
+    /// Begins service: overdue events end, each stream's key frame is published, and its thread runs.
     ///
     /// # Errors
     /// When no thread can be had.
@@ -142,7 +142,7 @@ impl Streams {
         self.streams.iter().for_each(|stream| stream.line.stop());
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // A thread that panicked has told it on stderr already.
+            // A thread that panicked has printed it on stderr already.
             let _ = thread.join();
         }
     }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 /// About so many bytes are taken from the log at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// A subscriber that has been told everything up to a clock value.
+/// A subscriber that has received everything up to a clock value.
 pub struct Subscription {
     log: Arc<Log>,
     growth: watch::Receiver<u64>,
@@ -18,7 +18,7 @@ pub struct Subscription {
     place: u64,
     /// How often the log had begun by then.
     begins: u64,
-    /// To be told first.
+    /// To be sent first.
     snapshot: Option<Snapshot>,
 }
 

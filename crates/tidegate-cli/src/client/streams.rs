@@ -38,7 +38,7 @@ pub(super) fn submit(args: &Submit) -> Result<ExitCode, Failure> {
     Ok(if reply.status == 201 { exit::OK } else { exit::NO })
 }
 
-/// Goes on until whoever reads has gone, or the server says no.
+/// Goes on until the reader of the output closes its end, or the server refuses.
 pub(super) fn watch(args: &Watch) -> Result<ExitCode, Failure> {
     let server = args.to.connect()?;
     let path = format!("/v1/streams/{}/feed", encode(args.stream.as_bytes()));

@@ -12,7 +12,7 @@ pub(crate) struct Problem {
     pub(crate) message: String,
 }
 
-/// Most problems told at once; a file with more of them is probably another kind of file.
+/// Most problems printed at once; a file with more of them is probably another kind of file.
 const TOLD_MAX: usize = 20;
 
 /// Why a configuration was refused.

@@ -202,7 +202,7 @@ impl Proxy {
         Upstream::new(self.upstream.as_deref().ok_or(missing)?, self.upstream_ca.as_deref())
     }
 
-    /// What the proxy is told, with its limiter of this gate.
+    /// The proxy's settings, with its limiter of this gate.
     ///
     /// # Errors
     /// When the upstream is missing or cannot be one, or the gate does not have the limiter.
@@ -258,7 +258,7 @@ fn when_limited(text: &str) -> Result<WhenLimited, String> {
     }
 }
 
-/// A duration that somebody can wait: at most a day, as a timer of a year is a mistake in units.
+/// A duration that a client can wait: at most a day, as a timer of a year is a mistake in units.
 fn duration(text: &str) -> Result<Duration, String> {
     const MS: RangeInclusive<u64> = 1..=86_400_000;
     let ms = text::duration(text)?.as_millis_ceil();

@@ -184,7 +184,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// What to say of a setting that nobody knows.
+/// The message for an unknown setting.
 pub(crate) fn unknown(name: &str, known: &Known) -> String {
     let shown = name.escape_debug();
     match nearest::of(name, known.here.iter().copied()) {

@@ -1,4 +1,4 @@
-//! `[[udp.rewrite]]` and `[[udp.route]]`: which limiter a key of the UDP door meets; `[[udp.count]]`: which
+//! `[[udp.rewrite]]` and `[[udp.route]]`: which limiter a key of the UDP door matches; `[[udp.count]]`: which
 //! keys are counted beside that.
 //!
 //! What a pattern may be is checked by the door; here its refusals are given a place.
@@ -44,7 +44,7 @@ pub(super) fn read(entry: &Entry, policy: &Policy, problems: &mut Vec<Problem>) 
     routing
 }
 
-/// Rules that nobody would ask: `[doors]` opens other doors only.
+/// Rules that no request would reach: `[doors]` opens other doors only.
 pub(super) fn without_a_door(root: &Table) -> Option<Problem> {
     let udp = &root.entries[root.position("udp")?];
     let Value::Table(doors) = &root.entries[root.position("doors")?].node.value else { return None };

@@ -1,4 +1,4 @@
-//! `tidegate serve`: the doors on the engine, until it is told to stop.
+//! `tidegate serve`: the doors on the engine, until it is stopped.
 //!
 //! This file wires; what goes on beside the doors has a file each: reloading, tending (which saves),
 //! signals. Invariant: every task ends before the last snapshot is written, so that it holds every

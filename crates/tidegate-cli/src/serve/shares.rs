@@ -11,7 +11,7 @@ use tracing::{info, warn};
 /// How often it is looked whether the policy has other limiters now.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Renews the shares of all limiters that want one, but for the proxy's, until told to stop. The proxy renews its own.
+/// Renews the shares of all limiters that want one, but for the proxy's, until the server stops. The proxy renews its own.
 pub(super) async fn run(gate: Gate, proxys: Option<String>, stopped: watch::Receiver<bool>) -> Result<(), String> {
     let mut renewed: HashSet<(String, Micros)> = HashSet::new();
     let mut tasks = JoinSet::new();

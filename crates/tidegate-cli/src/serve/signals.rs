@@ -10,7 +10,7 @@ pub(crate) enum Signal {
     Stop(&'static str),
 }
 
-/// The exit code of a process that was told twice.
+/// The exit code after a second signal to stop.
 pub(crate) const ENDED_AT_ONCE: i32 = 130;
 
 /// The signals that we catch.

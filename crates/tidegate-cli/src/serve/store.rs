@@ -50,11 +50,11 @@ async fn tell_warning(gate: &Gate) {
 /// Tells when the store goes away, and when it is back.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// What was told of it, and when.
+    /// The last warning about the store, and when.
     away: Option<(&'static str, Instant)>,
 }
 
-/// How often the same failure is told of again while it comes and goes.
+/// How often the same failure is logged again while it comes and goes.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 impl Watch {

@@ -12,10 +12,10 @@ use tracing::{error, info};
 
 /// How often the engine tidies up.
 const TEND_EVERY: Duration = Duration::from_secs(1);
-/// How often a failure that lasts is told.
+/// How often a failure that lasts is logged.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// Tends and saves until told to stop. The last snapshot is not its business.
+/// Tends and saves until the server stops. The last snapshot is written by `serve`.
 pub(crate) async fn run(gate: Gate, store: Store, stopped: watch::Receiver<bool>) -> Result<(), String> {
     let mut tend = interval(TEND_EVERY);
     let mut save = interval_at(Instant::now() + store.snapshot_every, store.snapshot_every);

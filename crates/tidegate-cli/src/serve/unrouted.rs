@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// At most one line in this time, whatever comes.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// Tells until told to stop.
+/// Logs them until the server stops.
 pub(super) async fn run(counts: Arc<Counts>, stopped: watch::Receiver<bool>) -> Result<(), String> {
     let (mut stop, mut pause) = (pin!(told_to_stop(stopped)), LOOK_EVERY);
     loop {

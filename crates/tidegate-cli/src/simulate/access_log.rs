@@ -15,7 +15,7 @@ pub(super) struct Entry {
     values: [Option<Vec<u8>>; 3],
 }
 
-/// What a log says of whom a request came from.
+/// What a log says of the client of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Attribute {
     /// The host field: the client's address.

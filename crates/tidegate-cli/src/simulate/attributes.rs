@@ -35,7 +35,7 @@ pub(super) fn read(json: &str) -> Result<Pairs<'_>, String> {
     }
 }
 
-/// Names and values in the line's order; a name twice is an error, as nobody could say which counts.
+/// Names and values in the line's order; a name twice is an error, as it is not clear which counts.
 struct Attributes<'a>(Pairs<'a>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Attributes<'a> {

@@ -40,7 +40,7 @@ impl Input {
         &self.name
     }
 
-    /// Is someone typing, who wants each answer at once?
+    /// Is the input typed at a terminal, so that each answer is due at once?
     pub(super) fn is_live(&self) -> bool {
         self.live
     }

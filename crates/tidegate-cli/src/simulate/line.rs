@@ -121,7 +121,7 @@ pub(super) enum Whom<'a> {
 /// # Errors
 /// A sentence with the field, the value, the bound and the remedy.
 pub(super) fn read(line: &str) -> Result<Line<'_>, String> {
-    // An array would do for the fields in order, which is nobody's intention.
+    // An array would do for the fields in order, which no trace intends.
     if line.trim_start().starts_with('[') {
         return Err("this is a JSON array; write one object on each line".to_owned());
     }

@@ -1,4 +1,4 @@
-//! Which limiters the requests of an access log meet.
+//! Which limiters the requests of an access log match.
 //!
 //! With a limiter's name the policy is reduced to it, keyed by what `--by` says; then the engine
 //! makes the key as it does for any request by attributes.

@@ -101,7 +101,7 @@ impl Stop {
         }
     }
 
-    /// What stderr says. Empty: whoever read the answers has seen enough (`| head`).
+    /// What stderr says. Empty: the reader of the answers has closed its end (`| head`).
     fn message(self, input: &str) -> String {
         match self {
             Stop::Line(number, message) => format!("error: line {number} of {input}: {message}"),

@@ -76,7 +76,7 @@ fn remarks(out: &mut String, tally: &Tally, notes: &Notes, sketched: u64) {
     if tally.untold > 0 {
         let _ = writeln!(
             out,
-            "\n{} denials were of keys past the first {KEYS_MAX}, which are not told apart",
+            "\n{} denials were of keys past the first {KEYS_MAX}, which are counted as one",
             human::count(tally.untold)
         );
     }

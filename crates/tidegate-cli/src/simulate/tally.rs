@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tidegate::{Answer, LimiterSpec, Micros};
 
-/// Most denied keys that are told apart, over all limiters; further ones are only counted.
+/// Most denied keys that are counted one by one, over all limiters; further ones are only counted.
 pub(super) const KEYS_MAX: usize = 100_000;
 
 /// Are the charts' bars needed?
@@ -105,7 +105,7 @@ impl Tally {
         self.limiters.iter().map(|limiter| limiter.denied).sum()
     }
 
-    /// Keys that were denied at least once, as text: `100000+` when there were more than are told apart.
+    /// Keys that were denied at least once, as text: `100000+` when there were more than are counted one by one.
     pub(super) fn keys_limited(&self) -> String {
         let more = if self.untold > 0 { "+" } else { "" };
         format!("{}{more}", self.keys)

@@ -1,6 +1,6 @@
 //! Who may ask which route, as the table of routes says.
 //!
-//! A loopback peer is somebody on this machine, with two exceptions that are ruled out here: a
+//! A loopback peer is a process on this machine, with two exceptions that are ruled out here: a
 //! proxy on this machine that passes on what the world sends, and a browser on this machine that
 //! sends what a web page of the world tells it to (cross-site requests, DNS rebinding).
 
@@ -16,7 +16,7 @@ pub(crate) enum Access {
     Public,
     /// Whoever reaches the door, but no web page of another host: it must not spend its visitor's quota, nor look at keys.
     SameOrigin,
-    /// What changes limiters and blocks: whom [`WhoMayChange`] names, and no web page of another host.
+    /// What changes limiters and blocks: peers that [`WhoMayChange`] names, and no web page of another host.
     Change,
 }
 
@@ -67,7 +67,7 @@ fn check_loopback(peer: SocketAddr, headers: &HeaderMap) -> Result<(), Problem> 
     Ok(())
 }
 
-/// `http://host:port` against `host:port`. `null`, as sandboxed pages send it, is nobody's host.
+/// `http://host:port` against `host:port`. `null`, as sandboxed pages send it, is no host.
 fn is_same_host(origin: &[u8], host: &[u8]) -> bool {
     let rest = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
     rest.is_some_and(|rest| rest.eq_ignore_ascii_case(host))

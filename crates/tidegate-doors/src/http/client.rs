@@ -83,7 +83,7 @@ pub(crate) async fn run(http: http1::Builder, door: Arc<Door>, connection: Arc<C
     loop {
         tokio::select! {
             biased;
-            // An error here is the client's going away or not speaking HTTP: nobody is left to tell.
+            // An error here is the client's going away or not speaking HTTP: no client is left to answer.
             _ = serving.as_mut() => break,
             order = connection.ordered() => match order {
                 Order::Cut => return,

@@ -18,7 +18,7 @@ pub(crate) struct Door {
     pub(crate) registry: Registry,
     pub(crate) census: Arc<Census>,
     pub(crate) backlog: Arc<Backlog>,
-    /// True once the door was told to stop.
+    /// True once the door is stopping.
     pub(crate) draining: AtomicBool,
     /// Turns true with it, for feeds and sessions that wait.
     pub(crate) closing: watch::Sender<bool>,

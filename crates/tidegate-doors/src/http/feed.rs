@@ -1,6 +1,6 @@
 //! A stream's messages as server-sent events: `id` is the clock value, `data` the message.
 //!
-//! The client reads at its own pace; one that is too slow is told so in an event `error`, and cut.
+//! The client reads at its own pace; one that is too slow gets an event `error`, and is cut.
 
 use super::client::Client;
 use super::reply_body::next_piece;

@@ -71,13 +71,15 @@ impl<'a> Hit<'a> {
     fn unclear_target(&self) -> Problem {
         let missing = |field, detail| Problem::new(400, "missing_field", detail).field(field);
         match (&self.limiter, &self.key) {
-            (Some(_), None) => missing("key", "\"limiter\" needs a \"key\": 1 to 512 bytes that say whom"),
+            (Some(_), None) => {
+                missing("key", "\"limiter\" needs a \"key\": 1 to 512 bytes, such as a user or an address")
+            }
             (None, Some(_)) => {
                 missing("limiter", "\"key\" needs a \"limiter\": the name of one; GET /v1/limiters lists them")
             }
             (None, None) => missing(
                 "limiter",
-                "the request says not whom it is for; send \"limiter\" and \"key\", or \"attributes\" with or without \"domain\"",
+                "the request names no limiter and no attributes; send \"limiter\" and \"key\", or \"attributes\" with or without \"domain\"",
             ),
             (Some(_), Some(_)) => Problem::new(
                 400,

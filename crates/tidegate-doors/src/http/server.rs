@@ -13,7 +13,7 @@ use tidegate::Gate;
 use tidegate_events::Streams;
 use tokio::net::TcpListener;
 
-/// Where the door listens unless told otherwise: loopback only.
+/// Where the door listens by default: loopback only.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7400";
 
 /// How the door behaves. Every setting has a default.
@@ -35,7 +35,7 @@ pub struct HttpSettings {
     /// Bytes of large answers and messages, over 64 KiB each, that clients have not read yet; one that many are sent counts
     /// once. Past it an answer is 503, and a feed or a session ends. Nine tenths of it for one address. Default 256 MiB.
     pub max_unread_bytes: usize,
-    /// How long requests under way may take after the door was told to stop. Default 10 s.
+    /// How long requests under way may take after the door was stopped. Default 10 s.
     pub drain_timeout: Duration,
     /// Who may enable, disable, block and unblock. Default: this machine.
     pub who_may_change: WhoMayChange,

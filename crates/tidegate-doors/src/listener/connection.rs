@@ -123,7 +123,7 @@ impl Connection {
         loop {
             match self.order.load(Relaxed) {
                 ORDER_CUT => return Order::Cut,
-                // It is told once. A cut that came meanwhile stands.
+                // The connection is asked to finish once. A cut that came meanwhile stands.
                 ORDER_FINISH if self.order.compare_exchange(ORDER_FINISH, 0, Relaxed, Relaxed).is_ok() => {
                     return Order::Finish;
                 }

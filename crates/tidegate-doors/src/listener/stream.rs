@@ -1,6 +1,6 @@
 //! The stream under a connection, and what is spoken on it.
 //!
-//! Today a TCP socket, and the protocol is told by its first bytes. With TLS the socket becomes one of two kinds here, the handshake
+//! Today a TCP socket, and the protocol is known by its first bytes. With TLS the socket becomes one of two kinds here, the handshake
 //! comes before the first bytes, and ALPN tells the protocol.
 
 use std::io::{self, IoSlice};
@@ -36,7 +36,7 @@ impl Stream {
         Stream { tcp, ahead: [0; PREFACE.len()], read: 0, given: 0 }
     }
 
-    /// Reads until the protocol is known. The bytes are taken from the socket, as one that still has bytes would be told to be
+    /// Reads until the protocol is known. The bytes are taken from the socket, as one that still has bytes would be reported
     /// ready again and again, and are given out first by the next read.
     pub(super) fn poll_protocol(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Protocol>> {
         while self.read < PREFACE.len() && self.ahead[..self.read] == PREFACE[..self.read] {

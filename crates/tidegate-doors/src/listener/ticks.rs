@@ -33,7 +33,7 @@ struct Alarms {
 
 #[derive(Debug)]
 struct Alarm {
-    /// `None`: nobody waits.
+    /// `None`: no task waits.
     due: Option<u64>,
     waker: Waker,
 }

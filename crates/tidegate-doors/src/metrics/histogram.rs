@@ -92,7 +92,7 @@ impl Reading {
         0
     }
 
-    /// A bound as it is told, in seconds. Eighths always had six digits, and 0 as well: a label stays what it was.
+    /// A bound as it is printed, in seconds. Eighths always had six digits, and 0 as well: a label stays what it was.
     pub(super) fn bound(&self, us: u64) -> String {
         match self.scale {
             Scale::Bounds(_) => seconds(us),

@@ -48,7 +48,7 @@ pub(crate) async fn serve<IO: AsyncRead + AsyncWrite + Send + 'static>(
     out.end(end.words()).await;
 }
 
-/// Ends when the listener cuts the client. To finish, sessions are told by the closing door.
+/// Ends when the listener cuts the client. The closing door asks sessions to finish.
 async fn cut(connection: &Connection) {
     while connection.ordered().await != Order::Cut {}
 }

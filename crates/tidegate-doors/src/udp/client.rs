@@ -22,7 +22,7 @@ pub struct Client {
     timeout: Duration,
 }
 
-/// How long a reply is waited for, unless told otherwise.
+/// How long a reply is waited for by default.
 pub const TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Client {

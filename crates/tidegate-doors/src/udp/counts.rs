@@ -115,7 +115,7 @@ impl Counts {
     }
 
     /// What came since the last report of keys that no rule knows; `None`: nothing. How often it is asked
-    /// is how often one is told.
+    /// is how often one is logged.
     pub fn report(&self) -> Option<Unknown> {
         let example = self.example.lock().unwrap_or_else(PoisonError::into_inner);
         if self.wants_example.swap(true, Relaxed) {

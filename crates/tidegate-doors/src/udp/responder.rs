@@ -118,7 +118,7 @@ impl Responder {
         self.answer_seen(scratch, datagrams, now, slots, |_, _, _| {});
     }
 
-    /// The same; `seen` is told of every use of a key: its limiter, if it has one, and the ruling, if
+    /// The same; `seen` gets every use of a key: its limiter, if it has one, and the ruling, if
     /// the limiter is enabled.
     pub fn answer_seen(
         &self,

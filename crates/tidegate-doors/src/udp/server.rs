@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Where the door listens unless told otherwise: loopback only.
+/// Where the door listens by default: loopback only.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7401";
 
 /// How long a thread waits after a receive that failed, most likely for want of memory.

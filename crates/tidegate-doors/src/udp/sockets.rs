@@ -56,7 +56,7 @@ fn bind_one(address: SocketAddr) -> io::Result<UdpSocket> {
     socket.set_reuse_port(true)?;
     // Less than we ask for is no reason not to start.
     let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
-    // Before the socket is bound: a datagram that came earlier would be told without its address.
+    // Before the socket is bound: a datagram that came earlier would be received without its address.
     if address.ip().is_unspecified() {
         Source::ask_for(&socket, address)?;
     }

@@ -33,7 +33,7 @@ impl Source {
         nix::cmsg_space!(libc::in6_pktinfo)
     }
 
-    /// What the kernel told. `None`: another message, or an address that cannot be sent from.
+    /// The address in a control message. `None`: another message, or an address that cannot be sent from.
     pub(super) fn of(told: &ControlMessageOwned) -> Option<Source> {
         match told {
             ControlMessageOwned::Ipv4PacketInfo(info) => {
@@ -51,7 +51,7 @@ impl Source {
         }
     }
 
-    /// What the kernel is told with a reply.
+    /// The control message that goes to the kernel with a reply.
     pub(super) fn message(&self) -> ControlMessage<'_> {
         match self {
             Source::V4(info) => ControlMessage::Ipv4PacketInfo(info),

@@ -1,4 +1,4 @@
-//! `[store] url` in words and in parts.
+//! `[store] url`, as text and parsed.
 //!
 //! Invariant: no password is ever part of what [`Url`] prints, nor of an error.
 

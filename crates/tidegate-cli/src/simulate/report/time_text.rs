@@ -5,7 +5,7 @@ use super::super::timeline::Axis;
 use crate::{calendar, human};
 use tidegate::Micros;
 
-/// How times of one trace are told.
+/// How times of one trace are printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Clockface {
     /// Epoch times, within one day.
