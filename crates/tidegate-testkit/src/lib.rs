@@ -3,7 +3,7 @@
 //!
 //! Only ever a dev-dependency, and it depends on no crate of ours: unit tests use it too, and a crate under unit test is
 //! compiled a second time, so that its types would differ from those that came through here. What knows our types stays
-//! beside the tests that use it (`tidegate/tests/stores`, `tidegate-store/tests/load`), as does what starts our binary
+//! beside the tests that use it (`tidegate/tests/every_store`, `tidegate-store/tests/load`), as does what starts our binary
 //! (`tidegate-cli/tests/server`): cargo tells its path to the tests of that crate alone.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 

@@ -65,6 +65,11 @@ impl Server {
         })
     }
 
+    /// Any program that listens on the port that its command names.
+    pub fn program(command: impl Fn(u16, &Path) -> Command) -> Server {
+        start(command)
+    }
+
     /// A node of a cluster that knows no other yet.
     pub fn cluster_node() -> Server {
         let arguments =
@@ -181,7 +186,7 @@ fn start(command: impl Fn(u16, &Path) -> Command) -> Server {
         let mut command = command(port, directory.path());
         let child = spawn(&mut command, directory.path());
         let program = command.get_program().to_string_lossy().into_owned();
-        let is_redis = !program.ends_with("nutcracker") && !program.ends_with("sentinel");
+        let is_redis = program.ends_with("redis-server") || program.ends_with("valkey-server");
         let words = std::iter::once(command.get_program()).chain(command.get_args()).map(Into::into).collect();
         let mut server = Server { child, port, is_redis, words, directory };
         if server.listens() {

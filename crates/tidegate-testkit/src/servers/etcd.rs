@@ -100,7 +100,7 @@ impl Etcd {
     }
 
     /// True once every member answers; false when one has ended.
-    fn is_ready(&mut self) -> bool {
+    pub fn is_ready(&mut self) -> bool {
         let since = Instant::now();
         // Behind TLS a member cannot be asked so simply, and is ready soon after it listens.
         while self.scheme == "http"
