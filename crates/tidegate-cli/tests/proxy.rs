@@ -202,6 +202,20 @@ fn p3_p5_a_long_line_is_released_in_order_within_two_seconds() {
     assert!(far * 20 <= places.len(), "{far} of {} came far from their place", places.len());
 }
 
+/// A file with a store and no `[proxy]` table: the store was once ignored without a word, and three replicas started 27
+/// where the limit was 9.
+#[test]
+fn the_store_of_the_file_counts_without_a_proxy_table() {
+    let (folder, (url, _seen)) = (Folder::new(), origin());
+    let store = "redis://127.0.0.1:1";
+    let file = folder.write("store.toml", &format!("[store]\nkind = \"redis\"\nurl = \"{store}\"\n"));
+    let words = ["proxy", "--config", file.to_str().unwrap(), "--listen", "127.0.0.1:0", &url];
+    let proxy = Proxy::start(&folder, &words);
+    assert!(proxy.banner.contains(&format!("counted with all replicas at {store}")), "{}", proxy.banner);
+    // Nobody can say how many have started: 503, not a start.
+    assert!(get(proxy.address("listening"), "/a").starts_with("HTTP/1.1 503"));
+}
+
 /// One at a time nobody can be overtaken: the upstream sees them as they came.
 #[test]
 fn p3_one_at_a_time_a_long_line_comes_to_the_upstream_as_it_stood() {
