@@ -32,6 +32,8 @@ pub struct Limit {
 /// See [`crate::token_bucket`] for what ticks are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Bucket {
+    /// How much fits at once: the burst, or the count without one.
+    pub size: u32,
     /// Ticks in a microsecond: the count, reduced. At least 1, also for a count of 0.
     pub per_micro: u32,
     /// Ticks that a cost of 1 takes: the period, reduced.
@@ -48,7 +50,7 @@ impl Bucket {
         let per_micro = u32::try_from(u64::from(count) / common).unwrap_or(count).max(1);
         let interval = period.get() / common;
         let full = u64::from(burst).saturating_mul(interval);
-        Bucket { per_micro, interval, full, full_micros: full.div_ceil(u64::from(per_micro)) }
+        Bucket { size: burst, per_micro, interval, full, full_micros: full.div_ceil(u64::from(per_micro)) }
     }
 }
 
@@ -136,10 +138,7 @@ impl Limit {
     /// How much at once; the count unless a burst was given.
     #[must_use]
     pub const fn burst(&self) -> u32 {
-        match self.burst {
-            Some(burst) => burst,
-            None => self.count,
-        }
+        self.bucket.size
     }
 
     /// True when a burst was given.

@@ -55,10 +55,25 @@ impl State {
         }
         let bucket = limit.bucket();
         // Most limits reduce to one per so many microseconds; a division is a third of the work.
-        let wait = if bucket.per_micro == 1 { debt } else { debt.div_ceil(u64::from(bucket.per_micro)) };
+        let (wait, early) = match u64::from(bucket.per_micro) {
+            1 => (debt, 0),
+            per_micro => {
+                let wait = debt.div_ceil(per_micro);
+                (wait, u32::try_from(wait * per_micro - debt).unwrap_or(0))
+            }
+        };
         self.empty_at = now.saturating_add(Micros::saturating(wait));
-        self.early = u32::try_from(wait * u64::from(bucket.per_micro) - debt).unwrap_or(0);
+        self.early = early;
         self.per_micro = bucket.per_micro;
+    }
+
+    /// What to say of a settled state that owes `debt`.
+    #[inline]
+    fn decision(&self, limit: &Limit, now: Micros, verdict: Verdict, debt: u64) -> Decision {
+        let bucket = limit.bucket();
+        let remaining = u32::try_from((bucket.full - debt) / bucket.interval).unwrap_or(u32::MAX);
+        let rate = self.rate(limit, remaining);
+        Decision { verdict, limit: limit.burst(), remaining, reset_after: self.empty_at.saturating_sub(now), rate }
     }
 }
 
@@ -109,27 +124,26 @@ impl Meter for State {
         self.set_debt(limit, now, debt);
     }
 
-    /// The same steps as apart, with the debt worked out once: it is most of a decision.
+    /// The same steps as apart, with the debt worked out once: it is most of a decision. It is the same before and after
+    /// settling, and a charge writes a settled state.
     #[inline]
     fn decide(&mut self, limit: &Limit, now: Micros, cost: u32) -> Decision {
-        self.settle(limit, now);
         let bucket = limit.bucket();
         let debt = self.debt(limit, now);
         let after = debt.saturating_add(price(limit, cost));
-        let (verdict, debt) = if cost == 0 {
-            (Verdict::Allow, debt)
+        let verdict = if cost == 0 {
+            Verdict::Allow
         } else if cost > limit.burst() {
-            (Verdict::NEVER, debt)
+            Verdict::NEVER
         } else if after > bucket.full {
             let wait = (after - bucket.full).div_ceil(u64::from(bucket.per_micro));
-            (Verdict::Deny { retry_after: Some(Micros::saturating(wait)) }, debt)
+            Verdict::Deny { retry_after: Some(Micros::saturating(wait)) }
         } else {
             self.set_debt(limit, now, after);
-            (Verdict::Allow, after)
+            return self.decision(limit, now, Verdict::Allow, after);
         };
-        let remaining = u32::try_from((bucket.full - debt) / bucket.interval).unwrap_or(u32::MAX);
-        let rate = self.rate(limit, remaining);
-        Decision { verdict, limit: limit.burst(), remaining, reset_after: self.empty_at.saturating_sub(now), rate }
+        self.settle(limit, now);
+        self.decision(limit, now, verdict, debt)
     }
 
     #[inline]

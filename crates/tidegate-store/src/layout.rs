@@ -58,10 +58,9 @@ impl Shape {
 
     /// The shape and a generation in one number that can be read without a lock; never 0.
     pub(crate) fn layout(&self, generation: u16) -> u32 {
-        let algorithm = Algorithm::ALL.iter().position(|other| *other == self.algorithm).unwrap_or(0);
         let limits = u32::try_from(self.limits).unwrap_or(0);
         let flags = u32::from(self.names) << 8 | u32::from(self.stats) << 9;
-        u32::from(generation) << 16 | flags | limits << 4 | u32::try_from(algorithm).unwrap_or(0)
+        u32::from(generation) << 16 | flags | limits << 4 | self.algorithm as u32
     }
 
     /// The shape of a [`Shape::layout`].
@@ -81,6 +80,12 @@ impl Shape {
         rules.algorithm() == self.algorithm && rules.limits().len() == self.limits
     }
 
+    /// Does a layout have entries of one limit by this algorithm, without statistics?
+    #[inline]
+    pub(crate) fn is_plain(layout: u32, algorithm: Algorithm) -> bool {
+        layout & PLAIN_MASK == algorithm as u32 | 1 << 4
+    }
+
     /// The next generation of a layout.
     pub(crate) fn next_generation(layout: u32) -> u16 {
         u16::try_from(layout >> 16).unwrap_or(0).wrapping_add(1)
@@ -97,6 +102,9 @@ const ALGORITHMS: [Algorithm; 16] = {
     }
     all
 };
+
+/// What of a layout says how its entries are decided: the algorithm, the number of limits, statistics.
+const PLAIN_MASK: u32 = 0x2ff;
 
 /// Limits fit the four bits that a layout has for them, and so do algorithms.
 const _: () = assert!(tidegate_core::LIMITS_MAX < 16 && Algorithm::ALL.len() < 16);

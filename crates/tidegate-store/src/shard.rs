@@ -116,25 +116,29 @@ const NEW_LOG: usize = 256;
 const LOG_GROWTH: usize = 512;
 
 impl Shard {
-    /// Decides the plain case: a hit on a key with a slot, not blocked, with one limit in words.
-    /// `None`: it is not plain, and nothing was charged.
-    #[inline]
-    pub(crate) fn hit_plain(&mut self, frame: &Frame<'_>, hash: u64, cost: u32) -> Option<Ruling> {
-        let [limit] = frame.rules.limits() else {
+    /// Decides the plain case: a hit on a key with a slot, not blocked, with one limit in words and no
+    /// statistics. `None`: it is not plain, and nothing was charged.
+    #[inline(always)]
+    pub(crate) fn hit_plain(&mut self, rules: &Rules, hash: u64, cost: u32, now: Micros) -> Option<Ruling> {
+        let [limit] = rules.limits() else {
             return None;
         };
-        let index = self.slots.find(hash, SHARD_BITS)?;
-        let entry = self.slots.entry_mut(index);
-        if entry[BLOCKED_UNTIL] > frame.now.get() {
+        if !Shape::is_plain(self.layout, rules.algorithm()) {
             return None;
         }
-        let words = &mut entry[STATES..];
-        let ruling = match frame.shape.algorithm {
-            Algorithm::TokenBucket => hit_plain::<token_bucket::State>(words, limit, frame.now, cost),
-            other => hit_other(other, words, limit, frame.now, cost),
+        let [_, blocked_until, words @ ..] = self.slots.plain_mut(hash, SHARD_BITS)?;
+        if *blocked_until > now.get() {
+            return None;
+        }
+        let ruling = match rules.algorithm() {
+            Algorithm::TokenBucket => hit_plain::<token_bucket::State>(words, limit, now, cost),
+            other => hit_other(other, words, limit, now, cost),
         }?;
-        self.latest = frame.now;
-        self.count(&ruling, ruling.is_allowed(), Intent::Hit, Place::At(index));
+        self.latest = now;
+        match ruling.is_allowed() {
+            true => self.allowed += 1,
+            false => self.denied += 1,
+        }
         Some(ruling)
     }
 
@@ -372,7 +376,7 @@ impl Shard {
 
 /// Apart, so that the default algorithm's way stays short enough to be inlined.
 #[inline(never)]
-fn hit_other(algorithm: Algorithm, words: &mut [u64], limit: &Limit, now: Micros, cost: u32) -> Option<Ruling> {
+fn hit_other(algorithm: Algorithm, words: &mut [u64; 2], limit: &Limit, now: Micros, cost: u32) -> Option<Ruling> {
     match algorithm {
         Algorithm::TokenBucket => hit_plain::<token_bucket::State>(words, limit, now, cost),
         Algorithm::FixedWindow => hit_plain::<fixed_window::FirstHit>(words, limit, now, cost),
@@ -385,9 +389,9 @@ fn hit_other(algorithm: Algorithm, words: &mut [u64], limit: &Limit, now: Micros
 }
 
 #[inline]
-fn hit_plain<M: Compact>(words: &mut [u64], limit: &Limit, now: Micros, cost: u32) -> Option<Ruling> {
-    let mut state = M::from_words([words[0], words[1]]);
+fn hit_plain<M: Compact>(words: &mut [u64; 2], limit: &Limit, now: Micros, cost: u32) -> Option<Ruling> {
+    let mut state = M::from_words(*words);
     let ruling = all_or_nothing::decide_plain(&mut state, limit, now, cost)?;
-    words[..2].copy_from_slice(&state.to_words());
+    *words = state.to_words();
     Some(ruling)
 }

@@ -17,6 +17,8 @@ pub(crate) struct Slots {
     len: usize,
 }
 
+/// Words of the smallest entry: its hash, its block, and one state in two words.
+pub(crate) const PLAIN_WORDS: usize = 4;
 const LINE_WORDS: usize = 8;
 /// Bytes of a cache line.
 pub(crate) const LINE_BYTES: usize = LINE_WORDS * size_of::<u64>();
@@ -89,17 +91,22 @@ impl Slots {
     }
 
     pub(crate) fn find(&self, hash: u64, bits: u32) -> Option<usize> {
-        if self.capacity == 0 {
-            return None;
-        }
         let mut index = Self::home(hash, self.capacity, bits);
         loop {
-            match self.words[self.base + index * self.stride] {
-                0 => return None,
-                found if found == hash => return Some(index),
-                _ => index = self.after(index),
+            // Slots without any capacity have no words.
+            match self.words.get(self.base + index * self.stride) {
+                None | Some(0) => return None,
+                Some(found) if *found == hash => return Some(index),
+                Some(_) => index = self.after(index),
             }
         }
+    }
+
+    /// The first words of a hash's entry, for entries that have at least as many.
+    #[inline]
+    pub(crate) fn plain_mut(&mut self, hash: u64, bits: u32) -> Option<&mut [u64; PLAIN_WORDS]> {
+        let at = self.base + self.find(hash, bits)? * self.stride;
+        self.words.get_mut(at..)?.first_chunk_mut()
     }
 
     /// Makes an entry of zeros for a hash that is not there yet. At least one slot must stay vacant,

@@ -44,7 +44,7 @@ pub struct Table {
     disabled: AtomicBool,
     /// Keys that found no place when they were taken in.
     displaced: AtomicU64,
-    cells: Box<[Cell]>,
+    cells: Box<[Cell; SHARDS]>,
 }
 
 /// A shard with its lock, alone on its cache lines so that neighbours do not slow each other.
@@ -99,7 +99,7 @@ impl Table {
         budget: Arc<Budget>,
         sketch_width: Arc<AtomicUsize>,
     ) -> Table {
-        let cells = std::iter::repeat_with(Cell::default).take(SHARDS).collect();
+        let cells = Box::new(std::array::from_fn(|_| Cell::default()));
         budget.take(EMPTY_BYTES);
         let migration = Migration { old: shape, new: shape, from: Vec::new() };
         let layout = shape.layout(1);
@@ -211,11 +211,8 @@ impl Table {
         intent: Intent,
         now: Micros,
     ) -> Ruling {
-        let frame = self.frame(shard, rules, now);
         if intent == Intent::Hit
-            && frame.shape.fits(rules)
-            && !frame.shape.stats
-            && let Some(ruling) = shard.hit_plain(&frame, hash, cost)
+            && let Some(ruling) = shard.hit_plain(rules, hash, cost, now)
         {
             return ruling;
         }
@@ -303,7 +300,7 @@ impl Table {
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();
-        for cell in &self.cells {
+        for cell in self.cells.iter() {
             let Counts { allowed, denied, peeked, sketched_allowed, sketched_denied, stats_refused } =
                 cell.lock().counts();
             sum.allowed += allowed;
