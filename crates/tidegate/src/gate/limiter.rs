@@ -4,6 +4,7 @@ use super::fallback::share_of;
 use super::shares::Shares;
 use crate::{Answer, AskError, LimiterSpec, Policy};
 use arc_swap::{ArcSwap, Guard};
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tidegate_store::{Layout, Memory, Question, Store, Table};
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) limiters: Vec<Limiter>,
-    by_name: HashMap<String, usize>,
+    by_name: HashMap<String, usize, RandomState>,
     /// Limiters with `by`, by domain, in definition order.
     by_domain: HashMap<Option<String>, Vec<usize>>,
 }
@@ -65,7 +66,7 @@ impl Live {
         local_share: f64,
         shares: &Shares,
     ) -> Live {
-        let mut live = Live { limiters: Vec::new(), by_name: HashMap::new(), by_domain: HashMap::new() };
+        let mut live = Live { limiters: Vec::new(), by_name: HashMap::default(), by_domain: HashMap::new() };
         for (index, spec) in policy.limiters().iter().enumerate() {
             live.limiters.push(Limiter::new(stores, memory, spec, local_share, shares));
             live.by_name.insert(spec.name.clone(), index);
