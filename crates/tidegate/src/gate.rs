@@ -133,10 +133,12 @@ impl Gate {
                 at = self.now();
                 at
             };
-            return Ok(match limiter.rule(key, request.cost, request.intent, clock) {
-                Some(ruling) => limiter.answer(&ruling, at),
-                None => limiter.disabled_answer(self.now()),
-            });
+            if !limiter.is_enforced() {
+                return Ok(limiter.disabled_answer(self.now()));
+            }
+            let spec = limiter.in_force();
+            let ruling = limiter.table.decide(&spec.rules, key, request.cost, request.intent, clock);
+            return Ok(plan::answered(&spec, &ruling, at));
         }
         Ok(self.decide_plan(&Plan::of(&live, request)?, request))
     }
@@ -176,7 +178,8 @@ impl Gate {
             return Err(AskError::Remote);
         }
         check_key(key)?;
-        Ok(limiter.rule(key, cost, Intent::Hit, || self.now()))
+        let decide = || limiter.table.decide(&limiter.in_force().rules, key, cost, Intent::Hit, || self.now());
+        Ok(limiter.is_enforced().then(decide))
     }
 
     /// Decides a plan by this process's own tables.
@@ -308,13 +311,5 @@ impl Gate {
 impl Inner {
     fn live_for(&self, policy: &Policy) -> Live {
         Live::new((&self.store, &self.local), &self.memory, policy, self.failure.local_share, &self.shares)
-    }
-}
-
-impl Limiter {
-    /// Rules on one key by this process's table; `None`: the limiter is disabled.
-    #[inline]
-    fn rule(&self, key: &[u8], cost: u32, intent: Intent, clock: impl FnOnce() -> Micros) -> Option<Ruling> {
-        self.is_enforced().then(|| self.table.decide(&self.in_force().rules, key, cost, intent, clock))
     }
 }

@@ -159,30 +159,6 @@ impl Responder {
         (live, caches)
     }
 
-    /// Decides all that wait, in one call.
-    fn decide(
-        &self,
-        live: &Live,
-        waiting: &mut Vec<Waiting<'_>>,
-        batch: &Batch,
-        slots: &mut [Slot],
-        seen: &mut impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
-    ) {
-        let mut hits: Vec<Hit<'_>> = Vec::with_capacity(waiting.len());
-        hits.extend(waiting.iter().map(|use_| Hit::from_door(&live.limiters[use_.limiter], &use_.key)));
-        self.gate.hit_each(&hits, 1, batch, |place, answer| {
-            let use_ = &waiting[place];
-            let limiter = &live.limiters[use_.limiter];
-            let (reply, ruling) = match &answer {
-                HitAnswer::Ruled { ruling, period } => (decided(ruling, *period), Some(ruling)),
-                HitAnswer::Disabled => (disabled(limiter), None),
-            };
-            slots[use_.index].write(&use_.request, &reply);
-            seen(&use_.key, Some(limiter), ruling);
-        });
-        waiting.clear();
-    }
-
     /// A name that a rule counts, a key of a limiter that keeps statistics, or all keys without a route.
     fn stats<'k>(&self, live: &Live, caches: &mut Caches, key: &'k [u8], now: Micros) -> Reply<'k> {
         if let Some((requests, last_max_rate)) = self.counts.get(key, now) {
@@ -302,9 +278,22 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
         }
     }
 
+    /// Decides all that wait, in one call.
     fn decide(&mut self) {
         let Round { responder, live, waiting, batch, slots, seen, .. } = self;
-        responder.decide(live, waiting, batch, slots, seen);
+        let mut hits: Vec<Hit<'_>> = Vec::with_capacity(waiting.len());
+        hits.extend(waiting.iter().map(|use_| Hit::from_door(&live.limiters[use_.limiter], &use_.key)));
+        responder.gate.hit_each(&hits, 1, batch, |place, answer| {
+            let use_ = &waiting[place];
+            let limiter = &live.limiters[use_.limiter];
+            let (reply, ruling) = match &answer {
+                HitAnswer::Ruled { ruling, period } => (decided(ruling, *period), Some(ruling)),
+                HitAnswer::Disabled => (disabled(limiter), None),
+            };
+            slots[use_.index].write(&use_.request, &reply);
+            seen(&use_.key, Some(limiter), ruling);
+        });
+        waiting.clear();
     }
 }
 

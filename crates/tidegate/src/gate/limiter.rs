@@ -132,7 +132,7 @@ impl Limiter {
         !(self.spec.honour_disable && self.table.is_disabled())
     }
 
-    /// A ruling of its own as an answer.
+    /// A ruling of its own as an answer, by the rules in force.
     pub fn answer(&self, ruling: &Ruling, at: Micros) -> Answer {
         super::plan::answered(&self.in_force(), ruling, at)
     }

@@ -2,6 +2,7 @@
 
 use super::Gate;
 use super::limiter::{InForce, Limiter};
+use super::plan::answered;
 use crate::{Answer, AskError};
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Intent, Ruling};
@@ -34,7 +35,8 @@ pub enum HitAnswer {
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
     now: Micros,
-    by: Instant,
+    /// `None`: the embedded store, which is not waited for.
+    by: Option<Instant>,
 }
 
 impl<'a> Hit<'a> {
@@ -75,7 +77,7 @@ impl Gate {
     /// Begins a batch at this reading of the clock.
     #[must_use]
     pub fn batch(&self, now: Micros) -> Batch {
-        Batch { now, by: self.deadline() }
+        Batch { now, by: (!self.is_embedded()).then(|| self.deadline()) }
     }
 
     /// Hits many keys, each on its own; `each` is told a hit's place in `hits` and its answer. Hits on one key are decided in
@@ -89,7 +91,7 @@ impl Gate {
             return answers.into_iter().enumerate().for_each(|(place, answer)| each(place, answer));
         }
         let Some(first) = hits.first() else { return };
-        if hits.iter().all(|hit| std::ptr::eq(hit.limiter, first.limiter)) {
+        if hits.iter().all(|hit| Arc::ptr_eq(&hit.limiter.table, &first.limiter.table)) {
             return hit_same(first.limiter, hits.iter().map(|hit| hit.key), cost, batch, each);
         }
         // One pass for each limiter.
@@ -109,20 +111,22 @@ impl Gate {
     pub fn hit_many(&self, limiter: &str, keys: &[&[u8]], cost: u32) -> Result<Vec<Answer>, AskError> {
         self.is_local()?;
         let limiter = self.limiter(limiter)?;
-        let hits = keys.iter().map(|key| Hit::new(&limiter, key)).collect::<Result<Vec<_>, _>>()?;
-        let (batch, mut answers) = (self.batch(self.now()), Vec::with_capacity(hits.len()));
-        self.hit_each(&hits, cost, &batch, |_, answer| {
-            answers.push(match answer {
-                HitAnswer::Ruled { ruling, .. } => limiter.answer(&ruling, batch.now),
-                HitAnswer::Disabled => limiter.disabled_answer(batch.now),
-            });
+        keys.iter().try_for_each(|key| check_key(key))?;
+        let (now, spec) = (self.now(), limiter.in_force());
+        if !limiter.is_enforced() {
+            return Ok(vec![limiter.disabled_answer(now); keys.len()]);
+        }
+        let mut answers = Vec::with_capacity(keys.len());
+        limiter.table.hit_many(&spec.rules, keys.iter().copied(), cost, now, |ruling| {
+            answers.push(answered(&spec, &ruling, now));
         });
         Ok(answers)
     }
 
     /// Hits on a store on other machines, all sent before any is waited for.
     async fn ask_each(&self, hits: &[Hit<'_>], cost: u32, batch: &Batch) -> Vec<HitAnswer> {
-        let asked = Asked { now: self.0.clock.manual_now(), cost, intent: Intent::Hit, explain: false, by: batch.by };
+        let by = batch.by.unwrap_or_else(|| self.deadline());
+        let asked = Asked { now: self.0.clock.manual_now(), cost, intent: Intent::Hit, explain: false, by };
         futures_util::future::join_all(hits.iter().map(|hit| self.ask_one(hit, &asked, batch))).await
     }
 
