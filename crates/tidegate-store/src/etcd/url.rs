@@ -42,7 +42,7 @@ impl Url {
         Capabilities {
             name: "etcd",
             algorithms: &[Algorithm::AlignedWindow],
-            lists: false,
+            lists: &[],
             blocks: false,
             pause_layout: false,
             streams: false,

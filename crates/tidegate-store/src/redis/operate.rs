@@ -6,7 +6,7 @@ use super::names::{self, GROUPS};
 use super::resp::Reply;
 use super::script::{Purpose, later_names, script};
 use super::{Kind, Redis, StoreError};
-use crate::store::{Layout, Question, When};
+use crate::store::{Backend as _, Layout, Question, When};
 use crate::table::{Listing, Which};
 use std::time::Duration;
 use tidegate_core::Micros;
@@ -163,13 +163,13 @@ impl Redis {
         most: usize,
         when: When,
     ) -> Result<Listing, StoreError> {
-        let unsupported = |what: &str| Err(StoreError::Unsupported(what.to_owned()));
         match (which, question.layout) {
-            (Which::Tracked, _) if self.url().kind == Kind::Twemproxy => {
-                unsupported("tracked keys of a sharded Redis (twemproxy) cannot be listed")
-            }
-            (Which::Tracked, Layout::Pause) if self.is_sharded() => {
-                unsupported("tracked keys in Pause's layout cannot be listed on a cluster")
+            (Which::Tracked, layout) if !self.url().capabilities().lists_in(layout) => {
+                let what = match layout {
+                    Layout::Native => "list tracked keys",
+                    Layout::Pause => "list tracked keys in Pause's layout",
+                };
+                Err(self.cannot(what))
             }
             (Which::Tracked, Layout::Pause) => self.scan(question.limiter, after, most, when).await,
             (Which::Blocked, Layout::Pause) => self.later(&names::blocks(question.limiter), SECOND, when).await,

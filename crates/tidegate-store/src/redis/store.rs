@@ -29,6 +29,11 @@ impl Backend for Redis {
         self.url().to_string()
     }
 
+    /// What keys in one place can do and keys on several servers cannot.
+    fn remedy(&self) -> &'static str {
+        "use redis:// or redis-sentinel:// in [store] url for that"
+    }
+
     fn answers(&self) -> bool {
         self.answers()
     }

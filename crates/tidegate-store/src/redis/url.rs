@@ -3,7 +3,7 @@
 //! Invariant: no password is ever part of what [`Url`] prints, nor of an error.
 
 use crate::remote::{ADDRESSES_MAX, Tls, TlsFiles, UrlError, address};
-use crate::store::Capabilities;
+use crate::store::{Capabilities, Layout};
 use std::fmt;
 use tidegate_core::Algorithm;
 use tidegate_wire::percent;
@@ -61,15 +61,20 @@ impl Url {
     /// What a Redis of this kind can do.
     #[must_use]
     pub(crate) fn capabilities(&self) -> Capabilities {
-        let behind_twemproxy = self.kind == Kind::Twemproxy;
+        let (name, lists): (&str, &[Layout]) = match self.kind {
+            Kind::Standalone | Kind::Sentinel => ("Redis", &[Layout::Native, Layout::Pause]),
+            // Pause has no index of names: they would have to be looked for on every node.
+            Kind::Cluster => ("Redis Cluster", &[Layout::Native]),
+            Kind::Twemproxy => ("Redis behind twemproxy", &[]),
+        };
         Capabilities {
-            name: if behind_twemproxy { "Redis behind twemproxy" } else { "Redis" },
+            name,
             algorithms: &Algorithm::ALL,
-            lists: !behind_twemproxy,
+            lists,
             blocks: true,
             pause_layout: true,
             // Blocking reads and one clock are needed for them.
-            streams: !behind_twemproxy,
+            streams: self.kind != Kind::Twemproxy,
             shared: true,
         }
     }

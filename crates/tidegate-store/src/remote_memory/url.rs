@@ -1,7 +1,7 @@
 //! `memory://host:port`.
 
 use crate::remote::{UrlError, address};
-use crate::store::Capabilities;
+use crate::store::{Capabilities, Layout};
 use std::fmt;
 use std::str::FromStr;
 use tidegate_core::Algorithm;
@@ -28,7 +28,7 @@ impl Url {
         Capabilities {
             name: "a memory server",
             algorithms: &Algorithm::ALL,
-            lists: true,
+            lists: &[Layout::Native],
             blocks: true,
             pause_layout: false,
             streams: false,

@@ -119,10 +119,12 @@ pub(crate) trait Backend {
         None
     }
 
+    /// Where to go for what it cannot do. A store that is a Redis itself has another remedy.
+    fn remedy(&self) -> &'static str {
+        "use kind = \"redis\" in [store] for that"
+    }
+
     fn cannot(&self, what: &str) -> StoreError {
-        StoreError::Unsupported(format!(
-            "{} does not {what}; use kind = \"redis\" in [store] for that",
-            self.capabilities().name
-        ))
+        StoreError::Unsupported(format!("{} does not {what}; {}", self.capabilities().name, self.remedy()))
     }
 }

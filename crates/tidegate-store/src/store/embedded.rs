@@ -44,7 +44,7 @@ impl Backend for Embedded {
         Capabilities {
             name: "the embedded store",
             algorithms: &Algorithm::ALL,
-            lists: true,
+            lists: &[Layout::Native],
             blocks: true,
             pause_layout: false,
             streams: true,

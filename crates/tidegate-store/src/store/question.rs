@@ -83,8 +83,8 @@ pub struct Capabilities {
     pub name: &'static str,
     /// How limiters may count.
     pub algorithms: &'static [Algorithm],
-    /// Names of keys can be listed.
-    pub lists: bool,
+    /// In which layouts names of tracked keys can be listed; those of blocked keys can wherever keys are blocked.
+    pub lists: &'static [Layout],
     /// Keys can be blocked and unblocked by hand, and counted and analyzed apart.
     pub blocks: bool,
     /// Limiters may have [`Layout::Pause`].
@@ -100,5 +100,11 @@ impl Capabilities {
     #[must_use]
     pub fn counts(&self, algorithm: Algorithm) -> bool {
         self.algorithms.contains(&algorithm)
+    }
+
+    /// Can the tracked keys of a limiter in this layout be listed?
+    #[must_use]
+    pub fn lists_in(&self, layout: Layout) -> bool {
+        self.lists.contains(&layout)
     }
 }

@@ -1,8 +1,9 @@
 //! Scenarios as texts, and the one `check` that plays them.
 
-use crate::stores::{Kind, Store, patient};
+use crate::stores::{Store, patient};
 use tidegate::{
-    Algorithm, AskError, Capabilities, Clock, Gate, Grid, LimiterSpec, Micros, Policy, Request, Rules, Status, Target,
+    Algorithm, AskError, Capabilities, Clock, Gate, Grid, Layout, LimiterSpec, Micros, Policy, Request, Rules, Status,
+    Target,
 };
 
 /// When scenarios take place: a multiple of ten seconds long after the epoch.
@@ -35,11 +36,10 @@ pub(crate) fn check(store: &Store, scenario: &Scenario) {
     if !algorithms().all(|algorithm| can.counts(algorithm)) {
         return;
     }
-    play(store, scenario, &can, |spec| spec.in_scope(scope(scenario, "")));
+    play(store, scenario, (&can, Layout::Native), |spec| spec.in_scope(scope(scenario, "")));
     if can.pause_layout && algorithms().all(|algorithm| algorithm == Algorithm::Buckets) {
-        // Its list of tracked keys would be on all nodes of a cluster; see `redis/operate.rs`.
-        let can = Capabilities { lists: can.lists && store.kind != Kind::Cluster, ..can };
-        play(store, scenario, &can, |spec| spec.in_scope(scope(scenario, "pause")).in_pause_layout());
+        let placed = |spec: LimiterSpec| spec.in_scope(scope(scenario, "pause")).in_pause_layout();
+        play(store, scenario, (&can, Layout::Pause), placed);
     }
 }
 
@@ -48,7 +48,7 @@ fn scope(scenario: &Scenario, layout: &str) -> String {
     format!("{}{layout}", scenario.name.replace(' ', "-"))
 }
 
-fn play(store: &Store, scenario: &Scenario, can: &Capabilities, placed: impl Fn(LimiterSpec) -> LimiterSpec) {
+fn play(store: &Store, scenario: &Scenario, can: (&Capabilities, Layout), placed: impl Fn(LimiterSpec) -> LimiterSpec) {
     let (first, others) = scenario.limiters.split_first().unwrap();
     let limiters = || [placed(spec(first))].into_iter().chain(others.iter().map(spec)).collect::<Vec<_>>();
     let gate = store.gate(limiters(), patient(), Clock::manual(at("0")));
@@ -65,6 +65,10 @@ fn play(store: &Store, scenario: &Scenario, can: &Capabilities, placed: impl Fn(
         if !can_do(can, &words) {
             let refused = told.unwrap_err().to_string();
             assert!(refused.starts_with("operation not supported"), "{place}: {refused}");
+            // The remedy is another store than the one that cannot.
+            let is_redis = can.0.name.starts_with("Redis");
+            assert_eq!(refused.contains("kind = \"redis\""), !is_redis, "{place}: {refused}");
+            assert_eq!(refused.contains("use redis:// or redis-sentinel://"), is_redis, "{place}: {refused}");
             continue;
         }
         let told = told.unwrap();
@@ -74,9 +78,9 @@ fn play(store: &Store, scenario: &Scenario, can: &Capabilities, placed: impl Fn(
 }
 
 /// Do the store's capabilities cover what the line asks for?
-fn can_do(can: &Capabilities, words: &[&str]) -> bool {
+fn can_do((can, layout): (&Capabilities, Layout), words: &[&str]) -> bool {
     match *words.last().unwrap() {
-        "tracked" => can.lists,
+        "tracked" => can.lists_in(layout),
         "blocked" | "unblock" | "unblock_all" | "analyze" | "recompute" | "ok" | "is_limited" => can.blocks,
         _ if words.contains(&"increment") || words.contains(&"block_for") => can.blocks,
         _ => true,
