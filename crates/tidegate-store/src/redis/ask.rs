@@ -210,11 +210,16 @@ fn bucket_arguments(args: &mut Writer<'_>, limit: &Limit) {
 
 /// The answer, and until when the name is to be listed, if that has changed.
 fn plain_answer(reply: &Reply, limit: &Limit) -> Option<(Answers, Micros)> {
-    let [at, verdict, remaining, reset, listed] = list(reply)? else { return None };
+    let [at, verdict, remaining, reset, listed, blocked_until] = list(reply)? else { return None };
     let decision = decision(verdict, remaining, reset, &Reply::Text(Vec::new()), limit)?;
-    let reason = if decision.verdict.is_allowed() { Reason::Ok } else { Reason::Limited };
+    let blocked_until = micros(blocked_until)?;
+    let reason = match decision.verdict {
+        Verdict::Allow => Reason::Ok,
+        Verdict::Deny { .. } if blocked_until.is_zero() => Reason::Limited,
+        Verdict::Deny { .. } => Reason::Blocked,
+    };
     let ruling = Ruling { limit_index: 0, decision, reason };
-    let answer = PartAnswer { ruling, blocked_until: Micros::ZERO, sketched: false, decisions: Vec::new() };
+    let answer = PartAnswer { ruling, blocked_until, sketched: false, decisions: Vec::new() };
     Some(((micros(at)?, vec![answer]), micros(listed)?))
 }
 

@@ -1,8 +1,8 @@
 -- What most requests are, written out: a hit on one token bucket without a block. The same arithmetic and
 -- the same bytes as token_bucket.lua and entry.lua; `false` sends the caller to decide.lua, with nothing charged.
 -- KEYS: the key, and the index of tracked names if they are kept.
--- ARGV: now, cost, burst, period, per_us, interval, full, full_us, name. Returns now, verdict, remaining, reset, and
--- until when to list the name where there is one but no index (0: no matter).
+-- ARGV: now, cost, burst, period, per_us, interval, full, full_us, name. Returns now, verdict, remaining, reset, until
+-- when to list the name where there is one but no index (0: no matter), and until when the key is blocked (0: it is not).
 local now = tonumber(ARGV[1])
 if not now then
   local time = redis.call('TIME')
@@ -17,7 +17,7 @@ if bytes then
   if #bytes ~= 49 then return false end
   local tag, at, early, per
   tag, until_at, listed, at, empty_at, early, per = struct.unpack('<c1dddddd', bytes)
-  if tag ~= 'T' or until_at > now or at ~= period then return false end
+  if tag ~= 'T' or at ~= period then return false end
   local wait = empty_at - now
   if wait > full_us then
     debt, moved = full, true
@@ -27,22 +27,29 @@ if bytes then
     if debt > full then debt = full end
   end
 end
+-- A block denies whatever the bucket holds, and for as long as it lasts; see decide.lua.
+local left = math.max(until_at - now, 0)
+local function told(verdict, remaining, reset, to_list)
+  if left == 0 then return { now, verdict, remaining, reset, to_list, 0 } end
+  return { now, math.max(verdict, left), 0, math.max(reset, left), to_list, until_at }
+end
 local verdict, after = -1, debt + cost * interval
-if after > full then
-  verdict, after = math.ceil((after - full) / per_us), debt
+if after > full then verdict = math.ceil((after - full) / per_us) end
+if verdict > -1 or left > 0 then
+  after = debt
   if not moved then
-    return { now, verdict, math.floor((full - debt) / interval), math.max(empty_at - now, 0), 0 }
+    return told(verdict, math.floor((full - debt) / interval), math.max(empty_at - now, 0), 0)
   end
 end
 local wait = math.ceil(after / per_us)
-local ms = math.ceil(wait / 1000)
+local ms = math.ceil(math.max(wait, left) / 1000)
 local to_list = 0
 if ARGV[9] ~= '' and now + ms * 1000 > listed then
-  listed = now + 2 * full_us
+  listed = now + 2 * math.max(ms * 1000, full_us)
   if KEYS[2] then
     redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now))
     redis.call('ZADD', KEYS[2], string.format('%.0f', listed), ARGV[9])
-    local more = math.ceil(full_us / 500)
+    local more = math.ceil((listed - now) / 1000)
     if redis.call('PTTL', KEYS[2]) < more then redis.call('PEXPIRE', KEYS[2], more) end
   else
     to_list = listed
@@ -50,4 +57,4 @@ if ARGV[9] ~= '' and now + ms * 1000 > listed then
 end
 local written = struct.pack('<c1dddddd', 'T', until_at, listed, period, now + wait, wait * per_us - after, per_us)
 redis.call('SET', KEYS[1], written, 'PX', math.max(ms, 10000)) -- entry.lua's KEEP_MS
-return { now, verdict, math.floor((full - after) / interval), wait, to_list }
+return told(verdict, math.floor((full - after) / interval), wait, to_list)
