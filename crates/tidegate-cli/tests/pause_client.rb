@@ -2,7 +2,7 @@
 # usage: pause_client.rb PORT SCOPE COMMAND [IDENTIFIER [NUMBER]]
 require 'redis'
 
-RESOLUTION = 10
+RESOLUTION = Integer(ENV.fetch('RESOLUTION', '10'))
 HISTORY = 600
 
 port, scope, command, id, number = ARGV
@@ -14,16 +14,18 @@ now = Time.now.to_i
 
 case command
 when 'increment'
-  redis.zincrby(history, number.to_i, (now / RESOLUTION * RESOLUTION).to_s)
+  redis.zincrby(history, number.to_f, (now / RESOLUTION * RESOLUTION).to_s)
   redis.expire(history, HISTORY)
 when 'sum'
-  puts redis.zrange(history, 0, -1, with_scores: true).sum { |_, count| count }.to_i
+  puts redis.zrange(history, 0, -1, with_scores: true).sum { |_, count| count.to_i }
 when 'starts'
   puts redis.zrange(history, 0, -1).all? { |start| (start.to_i % RESOLUTION).zero? && start =~ /\A\d+\z/ }
 when 'ttl'
   puts redis.ttl(history)
 when 'block'
-  redis.zadd(blocks, now + number.to_i, id)
+  redis.zadd(blocks, now + number.to_f, id)
+when 'until'
+  puts redis.zscore(blocks, id)
 when 'blocked'
   until_at = redis.zscore(blocks, id)
   puts until_at.nil? ? 0 : [until_at.to_i - now, 0].max

@@ -233,9 +233,13 @@ impl Connection {
 }
 
 /// What a client says that knows nothing but the table of Pause's keys.
-fn pause(redis: &servers::Server, words: &[&str]) -> String {
+fn pause(redis: &servers::Server, resolution: Option<u32>, words: &[&str]) -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pause_client.rb");
-    let output = Command::new("ruby").arg(script).arg(redis.port.to_string()).args(words).output().unwrap();
+    let mut ruby = Command::new("ruby");
+    if let Some(resolution) = resolution {
+        ruby.env("RESOLUTION", resolution.to_string());
+    }
+    let output = ruby.arg(script).arg(redis.port.to_string()).args(words).output().unwrap();
     assert!(output.status.success(), "{}; see scripts/test", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
@@ -248,7 +252,7 @@ fn pause_and_tidegate_share_counts_blocks_and_flags() {
                    resolution = \"10s\"\nhistory = \"600s\"\nlimits = [\"5 per 5m block 10m\"]\n";
     let file = folder.write("tidegate.toml", &config(&redis.url(), limiter));
     let server = Server::start(&folder, Some(&file));
-    let ruby = |words: &[&str]| pause(&redis, &[&["ruby:notify"], words].concat());
+    let ruby = |words: &[&str]| pause(&redis, None, &[&["ruby:notify"], words].concat());
     let status = |words: &[&str]| server.json(words).1["status"].as_str().unwrap().to_owned();
 
     // What Ruby counts, we count on; what we block, Ruby sees.
@@ -284,6 +288,71 @@ fn pause_and_tidegate_share_counts_blocks_and_flags() {
     eventually("the flag is gone", || server.json(&["hit", "notify", "v"]).1["reason"] == "blocked");
     server.ask(&["disable", "notify"]);
     assert_eq!(ruby(&["disabled"]), "true");
+}
+
+/// What the gem's own quick start has: blocks of ten minutes and a check of two minutes. Counts below zero and with
+/// fractions are read as the gem reads them, and a block ends when it says.
+#[test]
+fn what_only_pause_has_is_served_as_it_does() {
+    let redis = servers::Server::redis(&[]);
+    let folder = Folder::new();
+    let limiter = "[[limiter]]\nname = \"notify\"\nalgorithm = \"buckets\"\nlayout = \"pause\"\nresolution = \"10m\"\n\
+                   limits = [\"5 per 2m block 10m\"]\n";
+    let server = Server::start(&folder, Some(&folder.write("tidegate.toml", &config(&redis.url(), limiter))));
+    let ruby = |words: &[&str]| pause(&redis, Some(600), &[&["notify"], words].concat());
+    let status = |key: &str| server.json(&["analyze", "notify", key]).1["status"].as_str().unwrap().to_owned();
+
+    ruby(&["increment", "u", "4"]);
+    assert_eq!(status("u"), "ok");
+    ruby(&["increment", "u", "1"]);
+    assert_eq!(status("u"), "limited");
+
+    // 2.5 are two, and a half more makes three: what we count leaves the fraction where it is.
+    ruby(&["increment", "half", "2.5"]);
+    assert_eq!(server.json(&["increment", "notify", "half"]).1["counted"], true);
+    assert_eq!((ruby(&["sum", "half"]).as_str(), status("half").as_str()), ("3", "ok"));
+    ruby(&["increment", "half", "1.5"]);
+    assert_eq!((ruby(&["sum", "half"]).as_str(), status("half").as_str()), ("5", "limited"));
+
+    // Two below zero leave room for seven.
+    ruby(&["increment", "credit", "-2"]);
+    let passed = (0..9).filter(|_| server.json(&["hit", "notify", "credit"]).0 == 0).count();
+    assert_eq!((passed, ruby(&["sum", "credit"]).as_str()), (7, "5"));
+
+    // Half a second is told as it is stored: until the next whole one.
+    let (_, blocked) = server.json(&["block", "notify", "short", "--for", "500ms"]);
+    let told = blocked["blocked_until"].as_f64().unwrap();
+    assert_eq!(ruby(&["until", "short"]).parse::<f64>().unwrap(), told, "{blocked}");
+    assert_eq!(told.fract(), 0.0);
+}
+
+/// The last step of the guide: what Pause's layout leaves without an expiry is deleted by the commands that it shows.
+#[test]
+fn a9_the_migration_from_pause_leaves_nothing_behind() {
+    let redis = servers::Server::redis(&[]);
+    let folder = Folder::new();
+    let limiter = "[[limiter]]\nname = \"notify\"\nscope = \"ipn:follow\"\nalgorithm = \"buckets\"\nlayout = \"pause\"\n\
+                   limits = [\"1 per 2h block 4h\"]\n";
+    let url = format!("{}/1", redis.url());
+    let server = Server::start(&folder, Some(&folder.write("tidegate.toml", &config(&url, limiter))));
+    server.json(&["hit", "notify", "u"]);
+    server.json(&["hit", "notify", "u"]);
+    server.json(&["disable", "notify"]);
+    let eternal = || {
+        let script = "local found = {} for _, key in ipairs(redis.call('KEYS', '*')) do \
+                      if redis.call('PTTL', key) == -1 then found[#found + 1] = key end end return found";
+        redis.database(1, &["EVAL", script, "0"])
+    };
+    assert!(eternal().contains("b:|ipn:follow|") && eternal().contains("internal:|ipn:follow|:disabled"));
+    let guide = include_str!("../../../docs/guide/migrating-from-pause.md");
+    let commands: Vec<&str> = guide.lines().filter(|line| line.starts_with("redis-cli ")).collect();
+    assert!(!commands.is_empty());
+    for command in commands {
+        let command = command.replacen("redis-cli ", &format!("redis-cli -p {} ", redis.port), 1);
+        let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(eternal().starts_with("*0"), "{}", eternal());
 }
 
 #[test]

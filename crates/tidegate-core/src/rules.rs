@@ -95,7 +95,7 @@ impl Rules {
     /// No limit or too many; a burst on an algorithm without one; a token bucket too fine to count; a
     /// period that the grid of buckets does not suit.
     pub fn new(algorithm: Algorithm, limits: &[Limit]) -> Result<Rules, RulesError> {
-        Rules::checked(algorithm, limits, Grid::default())
+        Rules::checked(algorithm, limits, Grid::default(), Periods::Whole)
     }
 
     /// A limiter that counts in [`crate::buckets`] of this grid.
@@ -103,10 +103,20 @@ impl Rules {
     /// # Errors
     /// As [`Rules::new`].
     pub fn buckets(grid: Grid, limits: &[Limit]) -> Result<Rules, RulesError> {
-        Rules::checked(Algorithm::Buckets, limits, grid)
+        Rules::checked(Algorithm::Buckets, limits, grid, Periods::Whole)
     }
 
-    fn checked(algorithm: Algorithm, limits: &[Limit], grid: Grid) -> Result<Rules, RulesError> {
+    /// A limiter as Pause counts it: a period may be shorter than the resolution. What is counted then matters until
+    /// the end of its block, which may come sooner than the period's: around a boundary twice the count can pass within
+    /// a period. For limiters that share their counts with Pause, and for no other.
+    ///
+    /// # Errors
+    /// As [`Rules::new`], but for such a period.
+    pub fn buckets_of_pause(grid: Grid, limits: &[Limit]) -> Result<Rules, RulesError> {
+        Rules::checked(Algorithm::Buckets, limits, grid, Periods::AnyLength)
+    }
+
+    fn checked(algorithm: Algorithm, limits: &[Limit], grid: Grid, periods: Periods) -> Result<Rules, RulesError> {
         if limits.is_empty() || limits.len() > LIMITS_MAX {
             return Err(RulesError::HowMany(limits.len()));
         }
@@ -118,7 +128,7 @@ impl Rules {
             }
         }
         if algorithm == Algorithm::Buckets {
-            check_periods(limits, &grid)?;
+            check_periods(limits, &grid, periods)?;
         }
         Ok(Rules { algorithm, limits: limits.into(), grid })
     }
@@ -167,13 +177,23 @@ impl Rules {
     }
 }
 
+/// How long the periods of buckets may be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Periods {
+    /// As long as a block, or longer: every count matters for its whole period.
+    Whole,
+    /// Also shorter.
+    AnyLength,
+}
+
 /// What a check of buckets counts must be at least one block long, and still be there. Of several limits
 /// at fault the outermost is named, so that its remedy serves them all.
-fn check_periods(limits: &[Limit], grid: &Grid) -> Result<(), RulesError> {
+fn check_periods(limits: &[Limit], grid: &Grid, periods: Periods) -> Result<(), RulesError> {
     let limits = || limits.iter().copied().enumerate();
     let (resolution, history) = (grid.resolution(), grid.history());
     if let Some((index, limit)) = limits().min_by_key(|(_, limit)| limit.period())
         && limit.period() < resolution
+        && periods == Periods::Whole
     {
         return Err(RulesError::Resolution { index, limit, resolution });
     }

@@ -338,7 +338,9 @@ fn read_rules(input: &mut impl Read, shape: &Shape) -> Result<Rules, Fault> {
     }
     let rules = if shape.algorithm == Algorithm::Buckets {
         let grid = Grid::new(micros(input)?, micros(input)?);
-        Rules::buckets(grid.map_err(|_| Fault::Format("a resolution and a history that do not fit"))?, &limits)
+        // What was in force is not to be judged anew.
+        let grid = grid.map_err(|_| Fault::Format("a resolution and a history that do not fit"))?;
+        Rules::buckets_of_pause(grid, &limits)
     } else {
         Rules::new(shape.algorithm, &limits)
     };

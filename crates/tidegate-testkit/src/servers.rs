@@ -124,12 +124,19 @@ impl Server {
 
     /// Sends a command over a connection of its own and returns what comes back, as text.
     pub fn command(&self, words: &[&str]) -> String {
+        self.exchange(&resp(words))
+    }
+
+    /// The same on another database than 0.
+    pub fn database(&self, number: u32, words: &[&str]) -> String {
+        let reply = self.exchange(&(resp(&["SELECT", &number.to_string()]) + &resp(words)));
+        reply.strip_prefix("+OK\r\n").unwrap_or(&reply).to_owned()
+    }
+
+    fn exchange(&self, commands: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let mut bytes = format!("*{}\r\n", words.len());
-        for word in words {
-            bytes += &format!("${}\r\n{word}\r\n", word.len());
-        }
+        let mut bytes = commands.to_owned();
         // PING's answer marks the end.
         bytes += "*2\r\n$4\r\nPING\r\n$7\r\nthe-end\r\n";
         stream.write_all(bytes.as_bytes()).unwrap();
@@ -157,6 +164,12 @@ impl Server {
         let reply = self.command(&["EVAL", script, "0"]);
         reply.lines().filter(|line| !line.starts_with(['*', '$'])).map(str::to_owned).collect()
     }
+}
+
+/// A command in the protocol of Redis.
+fn resp(words: &[&str]) -> String {
+    let words_as_bulks = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    format!("*{}\r\n{}", words.len(), words_as_bulks.collect::<String>())
 }
 
 impl Drop for Server {

@@ -101,7 +101,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     let on_failure = section.parsed("on_failure", "local", super::store::on_failure);
     let pause_layout = section.parsed("layout", "pause", layout).unwrap_or(false);
     let replicas = super::replicas::read(section);
-    let rules = read_rules(section, place)?;
+    let rules = read_rules(section, place, pause_layout)?;
     if let (true, Some(place)) = (pause_layout, section.node("layout").map(|node| node.place))
         && let Some(problem) = unlike_pause(&rules)
     {
@@ -147,7 +147,7 @@ fn unlike_pause(rules: &Rules) -> Option<String> {
     Some(format!("Pause counts in whole seconds, and {broken} is none; choose whole seconds, or leave it out"))
 }
 
-fn read_rules(section: &mut Section<'_>, place: Place) -> Option<Rules> {
+fn read_rules(section: &mut Section<'_>, place: Place, pause_layout: bool) -> Option<Rules> {
     let algorithm = read_algorithm(section);
     let grid = algorithm.and_then(|algorithm| read_grid(section, algorithm));
     if section.node("limits").is_none() {
@@ -160,6 +160,8 @@ fn read_rules(section: &mut Section<'_>, place: Place) -> Option<Rules> {
     let limits_place = section.node("limits").map_or(place, |node| node.place);
     let (algorithm, grid) = (algorithm?, grid?);
     let rules_of = |limits: &[Limit]| match algorithm {
+        // As the application has it: another resolution would not share its counts.
+        Algorithm::Buckets if pause_layout => Rules::buckets_of_pause(grid, limits),
         Algorithm::Buckets => Rules::buckets(grid, limits),
         other => Rules::new(other, limits),
     };

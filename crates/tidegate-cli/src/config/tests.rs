@@ -410,3 +410,20 @@ fn udp_rules_are_checked() {
         &["udp: 0 rules that count, 0 rewrite rules and 1001 routes are more than 100, 100 and 1000"],
     );
 }
+
+/// The quick start of the gem has blocks of ten minutes and a check of two: a finer resolution, which was asked for, would
+/// not share its counts.
+#[test]
+fn a_check_of_pause_may_be_shorter_than_its_resolution() {
+    let limiter =
+        "[[limiter]]\nname = \"a\"\nalgorithm = \"buckets\"\nresolution = \"10m\"\nlimits = [\"20 per 2m\"]\n";
+    let store = "[store]\nkind = \"redis\"\n";
+    let config = read(&format!("{store}{limiter}layout = \"pause\""), &[]).unwrap();
+    let rules = &config.policy.limiters()[0].rules;
+    assert_eq!(
+        (rules.limits()[0].to_string(), rules.grid().resolution().to_string()),
+        ("20 per 2m".into(), "10m".into())
+    );
+    let refused = read(&format!("{store}{limiter}"), &[]).unwrap_err();
+    assert!(refused.contains("resolution 10m is longer than its period 2m"), "{refused}");
+}

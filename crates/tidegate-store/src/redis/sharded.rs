@@ -85,8 +85,9 @@ impl Redis {
         let Reply::Text(score) = reply else { return Ok(None) };
         let seconds = std::str::from_utf8(score).ok().and_then(|score| score.parse::<f64>().ok());
         let seconds = seconds.ok_or_else(|| self.garbled("not a score"))?;
+        // A part of a second lasts until the next whole one, as in `lua/entry_pause.lua`.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float's cast saturates")]
-        Ok(Some(Micros::from_secs(seconds as u64)))
+        Ok(Some(Micros::saturating((seconds.ceil() as u64).saturating_mul(1_000_000))))
     }
 
     /// Enters a block that has begun into the list of its limiter.

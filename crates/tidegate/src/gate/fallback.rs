@@ -9,7 +9,7 @@ pub(super) fn share_of(rules: &Rules, share: f64) -> Rules {
     }
     let limits: Vec<Limit> = rules.limits().iter().map(|limit| limit_share(limit, share)).collect();
     let made = match rules.algorithm() {
-        tidegate_core::Algorithm::Buckets => Rules::buckets(*rules.grid(), &limits),
+        tidegate_core::Algorithm::Buckets => Rules::buckets_of_pause(*rules.grid(), &limits),
         other => Rules::new(other, &limits),
     };
     // What cannot be counted in whole ticks passes nothing rather than too much.

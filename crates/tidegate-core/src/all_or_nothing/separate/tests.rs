@@ -19,7 +19,7 @@ struct Key {
 fn key(resolution_s: u64, history_s: u64, limits: &[&str]) -> Key {
     let grid = Grid::new(Micros::from_secs(resolution_s), Micros::from_secs(history_s)).unwrap();
     let limits: Vec<Limit> = limits.iter().map(|text| text.parse().unwrap()).collect();
-    let rules = Rules::buckets(grid, &limits).unwrap();
+    let rules = Rules::buckets_of_pause(grid, &limits).unwrap();
     let states = rules.fresh();
     Key { rules, blocked_until: Micros::ZERO, states, room: Room::Free }
 }
@@ -117,6 +117,21 @@ fn the_check_after_the_fifth_is_limited_and_blocks() {
         139.999999 analyze -> blocked until=140
         140 recompute -> ok
         140 analyze   -> ok",
+    );
+}
+
+/// As Pause does it: what was counted matters until its block is over, however short the period.
+#[test]
+fn a_period_shorter_than_a_block_counts_the_present_block() {
+    check(
+        key(600, 86_400, &["5 per 2m block 1m"]),
+        "
+        600  add 4   -> counted
+        1199 add 1   -> counted
+        1199 analyze -> limited sum=5 limit=0 until=1259
+        1259 analyze -> ok
+        1260 hit 5   -> ok left=0
+        1799 hit 1   -> limited left=0 retry=60",
     );
 }
 
