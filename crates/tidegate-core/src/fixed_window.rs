@@ -3,7 +3,7 @@
 //! **Idea.** A window opens, costs add up, what does not fit waits for the next window. Two ways to
 //! open it: at the key's first hit ([`FirstHit`]; each key has its own windows), or at wall-clock
 //! multiples of the period ([`Aligned`]; all keys share the windows, so that several servers agree
-//! on them and "per day" means the UTC day).
+//! on them and "per day" means the UTC day; whole weeks begin on Mondays, unless the limit says otherwise).
 //!
 //! **Units.** Microseconds and whole costs. Windows are half-open: exactly one period after its
 //! start a window is over.
@@ -27,7 +27,7 @@ use crate::{Compact, Limit, Meter, Micros, Status, Verdict};
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct FirstHit(Window);
 
-/// A window that opens at multiples of the period since the epoch.
+/// A window that opens at multiples of the period since the epoch; of whole weeks on their first day.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Aligned(Window);
 
@@ -64,11 +64,6 @@ impl Window {
     fn from_words([start, used]: [u64; 2]) -> Window {
         Window { start: Micros::saturating(start), used: used as u32 }
     }
-}
-
-/// The start of the aligned window that holds `at`.
-fn window_of(at: Micros, period: Micros) -> Micros {
-    Micros::saturating(at.get() - at.get() % period.get())
 }
 
 impl Compact for FirstHit {
@@ -124,12 +119,11 @@ impl Compact for Aligned {
 
 impl Meter for Aligned {
     fn settle(&mut self, limit: &Limit, now: Micros) {
-        let period = limit.period();
-        match step(self.0.start, now, period) {
-            _ if self.0.used == 0 => self.0.start = window_of(now, period),
-            Step::Reanchor => self.0.start = window_of(now, period),
+        match step(self.0.start, now, limit.period()) {
+            _ if self.0.used == 0 => self.0.start = limit.window_start(now),
+            Step::Reanchor => self.0.start = limit.window_start(now),
             Step::Onward { effective } => {
-                let current = window_of(effective, period);
+                let current = limit.window_start(effective);
                 if self.0.start < current {
                     self.0.used = 0;
                 }
@@ -178,6 +172,20 @@ mod tests {
             53000000  1 -> deny retry=7000000
             59999999  1 -> deny retry=1
             60000000  1 -> allow left=2 reset=60000000",
+        );
+    }
+
+    /// 2026-11-16 was a Monday. Weeks once began on Thursdays, as the epoch did.
+    #[test]
+    fn a2_aligned_weeks_begin_on_a_monday() {
+        check::<Aligned>(
+            "3 per week",
+            "
+            1794787199000000 3 -> allow left=0 reset=1000000
+            1794787199000000 1 -> deny retry=1000000
+            1794787200000000 1 -> allow left=2 reset=604800000000
+            1795391999999999 2 -> allow left=0 reset=1
+            1795392000000000 1 -> allow left=2",
         );
     }
 

@@ -25,6 +25,7 @@ pub mod text;
 pub mod timeline;
 pub mod token_bucket;
 pub mod turnstile;
+mod weekday;
 
 pub use decision::{Decision, Rate, Status, Verdict};
 pub use key::{KEY_LEN_MAX, KeyError, check_key};
@@ -33,3 +34,4 @@ pub use meter::{Compact, Meter};
 pub use micros::Micros;
 pub use rules::{Algorithm, Check, LIMITS_MAX, Rules, RulesError};
 pub use state::State;
+pub use weekday::Weekday;

@@ -4,6 +4,7 @@
 //! applies from the next call. It is checked once, here; past this border code trusts it.
 
 use crate::replicas::{Schedule, Shares};
+use crate::weekday::{DAY_US, WEEK, Weekday};
 use crate::{Micros, text};
 use std::{fmt, str::FromStr};
 
@@ -24,6 +25,8 @@ pub struct Limit {
     burst: Option<u32>,
     block: Option<Micros>,
     bucket: Bucket,
+    /// How many days before a multiple of the period since the epoch an aligned window begins.
+    lead_days: u8,
     /// What of it this process holds, if replicas share it; see [`Limit::shared`].
     shares: Option<Shares>,
 }
@@ -68,7 +71,40 @@ impl Limit {
         if period < PERIOD_MIN || period > PERIOD_MAX {
             return Err(LimitError::Period(period));
         }
-        Ok(Limit { count, period, burst: None, block: None, bucket: Bucket::new(count, period, count), shares: None })
+        let (bucket, lead_days) = (Bucket::new(count, period, count), Weekday::Monday.lead_days(period));
+        Ok(Limit { count, period, burst: None, block: None, bucket, lead_days, shares: None })
+    }
+
+    /// The same limit, whose aligned windows begin on this day if its period is whole weeks; otherwise on Mondays.
+    #[must_use]
+    pub const fn with_weeks_from(self, day: Weekday) -> Limit {
+        Limit { lead_days: day.lead_days(self.period), ..self }
+    }
+
+    /// The same limit, with the aligned windows of another one of the same period.
+    #[must_use]
+    pub const fn with_weeks_of(self, other: &Limit) -> Limit {
+        Limit { lead_days: other.lead_days, ..self }
+    }
+
+    /// True when its period is whole weeks, so that the day matters on which they begin.
+    #[must_use]
+    pub const fn has_weeks(&self) -> bool {
+        self.period.get().is_multiple_of(WEEK.get())
+    }
+
+    /// How long before a multiple of the period since the epoch its aligned windows begin.
+    #[must_use]
+    #[inline]
+    pub const fn lead(&self) -> Micros {
+        Micros::saturating(self.lead_days as u64 * DAY_US)
+    }
+
+    /// The start of the aligned window that holds `at`.
+    #[inline]
+    pub(crate) const fn window_start(&self, at: Micros) -> Micros {
+        let into = (at.get() + self.lead().get()) % self.period.get();
+        at.saturating_sub(Micros::saturating(into))
     }
 
     /// The same limit with room for `burst` at once.
@@ -111,7 +147,7 @@ impl Limit {
     pub(crate) fn count_from(&self, start: Micros) -> u32 {
         match &self.shares {
             None => self.count,
-            Some(shares) => shares.share(self.count, start.get() / self.period.get()),
+            Some(shares) => shares.share(self.count, (start.get() + self.lead().get()) / self.period.get()),
         }
     }
 

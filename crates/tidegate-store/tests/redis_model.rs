@@ -38,6 +38,7 @@ fn limits_of(algorithm: Algorithm) -> &'static [&'static [&'static str]] {
             &["10 per 20s", "40 per hour block 2m", "100 per day"],
             &["0 per hour"],
             &["4294967295 per 366d"],
+            &["3 per week", "9 per 2w"],
         ],
     }
 }

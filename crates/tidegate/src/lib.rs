@@ -30,7 +30,8 @@ pub use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};
 pub use tidegate_core::buckets::{BLOCKS_MAX, Grid, GridError};
 pub use tidegate_core::replicas::Schedule;
 pub use tidegate_core::{
-    Algorithm, Decision, KEY_LEN_MAX, KeyError, LIMITS_MAX, Limit, LimitError, Micros, Rules, RulesError, Verdict, text,
+    Algorithm, Decision, KEY_LEN_MAX, KeyError, LIMITS_MAX, Limit, LimitError, Micros, Rules, RulesError, Verdict,
+    Weekday, text,
 };
 #[cfg(feature = "etcd")]
 pub use tidegate_store::etcd::{self, Url as EtcdUrl};

@@ -8,7 +8,7 @@ use super::section::{Known, Section, Text};
 use super::source::{Place, Source};
 use super::tree::{Node, Table, Value};
 use crate::nearest;
-use tidegate::{Algorithm, Grid, GridError, Limit, LimiterSpec, Micros, Policy, PolicyProblem, Rules, text};
+use tidegate::{Algorithm, Grid, GridError, Limit, LimiterSpec, Micros, Policy, PolicyProblem, Rules, Weekday, text};
 
 const KNOWN: Known = Known {
     here: &[
@@ -18,6 +18,7 @@ const KNOWN: Known = Known {
         "by",
         "algorithm",
         "aligned",
+        "week_starts",
         "strict",
         "resolution",
         "history",
@@ -157,6 +158,7 @@ fn read_rules(section: &mut Section<'_>, place: Place, pause_layout: bool) -> Op
     let texts = section.texts("limits", "5 per minute")?;
     let limits: Vec<Option<Limit>> = texts.iter().map(|text| read_limit(section, *text)).collect();
     let limits: Vec<Limit> = limits.into_iter().collect::<Option<_>>()?;
+    let limits = in_weeks(section, algorithm, limits)?;
     let limits_place = section.node("limits").map_or(place, |node| node.place);
     let (algorithm, grid) = (algorithm?, grid?);
     let rules_of = |limits: &[Limit]| match algorithm {
@@ -182,6 +184,25 @@ fn read_rules(section: &mut Section<'_>, place: Place, pause_layout: bool) -> Op
         section.refuse(place, "limits", &message);
     }
     None
+}
+
+/// The limits with the first day of their weeks, where that is written.
+fn in_weeks(section: &mut Section<'_>, algorithm: Option<Algorithm>, limits: Vec<Limit>) -> Option<Vec<Limit>> {
+    let Some(place) = section.node("week_starts").map(|node| node.place) else { return Some(limits) };
+    let day = section.parsed("week_starts", "monday", weekday)?;
+    if algorithm.is_some_and(|algorithm| algorithm != Algorithm::AlignedWindow) || !limits.iter().any(Limit::has_weeks)
+    {
+        let remedy =
+            "leave it out, or use algorithm = \"fixed-window\", aligned = true and a limit such as \"7 per week\"";
+        section.refuse(place, "week_starts", &format!("only aligned windows of whole weeks begin on a day; {remedy}"));
+        return None;
+    }
+    Some(limits.into_iter().map(|limit| limit.with_weeks_from(day)).collect())
+}
+
+fn weekday(text: &str) -> Result<Weekday, String> {
+    let found = Weekday::ALL.into_iter().find(|day| day.name() == text);
+    found.ok_or_else(|| format!("\"{}\" is no day; use \"monday\" to \"sunday\"", text.escape_debug()))
 }
 
 /// How buckets cut time; the other algorithms have no such settings. `None`: a setting is at fault.

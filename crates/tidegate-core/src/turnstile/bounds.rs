@@ -35,6 +35,6 @@ pub struct Bounds {
 
 impl Bounds {
     pub(super) fn window(&self, now: Micros) -> Micros {
-        Micros::saturating(now.get() - now.get() % self.limit.period().get())
+        self.limit.window_start(now)
     }
 }

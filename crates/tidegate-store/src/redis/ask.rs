@@ -160,6 +160,7 @@ impl Redis {
                     args.number(rules.grid().resolution().get());
                     args.number(rules.grid().history().get());
                 }
+                Algorithm::AlignedWindow => args.number(limit.lead().get()),
                 _ => {}
             }
         }
@@ -196,6 +197,7 @@ pub(super) fn subject_len(question: &Question<'_>) -> usize {
     let each = match question.rules.algorithm() {
         Algorithm::TokenBucket => 8,
         Algorithm::Buckets => 5,
+        Algorithm::AlignedWindow => 4,
         _ => 3,
     };
     3 + question.rules.limits().len() * each

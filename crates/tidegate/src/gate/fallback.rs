@@ -32,7 +32,7 @@ fn limit_share(limit: &Limit, share: f64) -> Limit {
     });
     let fits = |made: &Limit| Rules::new(tidegate_core::Algorithm::TokenBucket, &[*made]).is_ok();
     let never = || Limit::new(0, limit.period()).expect("the limit has this period already");
-    blocked(made.clone().find(fits).unwrap_or_else(never))
+    blocked(made.clone().find(fits).unwrap_or_else(never)).with_weeks_of(limit)
 }
 
 /// How much less than its share a limit may get so that it can be counted exactly.

@@ -1,6 +1,7 @@
 -- What a script is asked: after ARGV[1], the time, each takes its own arguments, and then a subject for each
 -- `width` of KEYS: name, algorithm, how many limits, and for each count, period, block (0: none); for token buckets
--- also burst, per_us, interval, full, full_us; for buckets resolution and history.
+-- also burst, per_us, interval, full, full_us; for buckets resolution and history; for aligned windows by how much they
+-- begin before a multiple of the period.
 local at = 1
 local function argument()
   at = at + 1
@@ -16,6 +17,8 @@ local function limits_of(tag)
     l.burst = l.count
     if tag == 'T' then
       l.burst, l.per_us, l.interval, l.full, l.full_us = number(), number(), number(), number(), number()
+    elseif tag == 'A' then
+      l.lead = number()
     elseif tag == 'B' then
       l.resolution, l.history = number(), number()
       l.blocks = floor(l.history / l.resolution)

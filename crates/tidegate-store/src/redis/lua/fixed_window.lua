@@ -35,14 +35,15 @@ do
     s.b = s.b + cost
   end)
 
-  -- Opens at multiples of the period.
+  -- Opens at multiples of the period since the epoch, less what the limit leads by: whole weeks begin on a Monday.
+  local function window_start(l, time) return max(time - (time + l.lead) % l.period, 0) end
   meters.A = window(function(s, l)
     if s.b == 0 or is_foreign(s.a, l.period) then
-      s.a = now - now % l.period
+      s.a = window_start(l, now)
       return
     end
     local effective = max(now, s.a)
-    local current = effective - effective % l.period
+    local current = window_start(l, effective)
     if s.a < current then s.b = 0 end
     s.a = current
   end, function(s, l, cost) s.b = s.b + cost end)
