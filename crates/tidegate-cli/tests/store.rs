@@ -84,3 +84,65 @@ fn f3_a_refusal_is_in_the_log_and_at_readyz() {
     assert!(get(&server, "/metrics").contains("tidegate_store_errors_total{kind=\"oom\"} "));
     server.wait_for_log("its maxmemory is reached; raise it; decisions are made without it");
 }
+
+/// A replica takes connections and refuses every write: that is no store to start on.
+#[test]
+fn f3_a_read_only_replica_is_no_store_that_is_required() {
+    let folder = Folder::new();
+    let nowhere = servers::free_port().to_string();
+    let replica = servers::Server::redis(&[&PASSWORD[..], &["--replicaof", "127.0.0.1", &nowhere]].concat());
+    let file = config(&folder, replica.port, "required = true");
+    let output = Command::new(TIDEGATE).args(["serve", "--config"]).arg(file).output().unwrap();
+    let said = stderr(&output);
+    assert!(!output.status.success() && said.contains("[store] required = true, and the store at"), "{said}");
+    assert!(said.contains("READONLY") && said.contains("it is a replica; point [store] url to the master"), "{said}");
+    assert!(!said.contains("start it"), "{said}");
+}
+
+/// The lines of the guide's recipe that start so, as one command each.
+fn recipe(start: &str) -> Vec<Vec<&'static str>> {
+    let guide = include_str!("../../../docs/guide/redis.md");
+    let lines = guide.lines().filter(|line| line.starts_with(start));
+    lines.map(|line| line.split_whitespace().collect()).collect()
+}
+
+/// The user that the guide makes can do all that a server does, on database 1 and in Pause's layout.
+#[test]
+fn the_acl_recipe_of_the_guide_is_enough() {
+    let folder = Folder::new();
+    let redis = servers::Server::redis(&[]);
+    let recipe = recipe("ACL SETUSER tidegate ");
+    assert_eq!(recipe.len(), 1, "docs/guide/redis.md has one recipe");
+    assert!(redis.command(&recipe[0]).starts_with("+OK"));
+    let limiter = |name: &str, more: &str| {
+        format!("[[limiter]]\nname = \"{name}\"\nalgorithm = \"buckets\"\nlimits = [\"1 per day\"]\n{more}\n")
+    };
+    let text = format!(
+        "[store]\nkind = \"redis\"\nurl = \"redis://tidegate:PASSWORD@127.0.0.1:{}/1\"\non_failure = \"deny\"\n\
+         required = true\n[doors]\nhttp = \"127.0.0.1:0\"\n[[stream]]\nname = \"orders\"\nmode = \"only-once\"\n{}{}",
+        redis.port,
+        limiter("own", ""),
+        limiter("shared", "layout = \"pause\""),
+    );
+    let server = Server::start(&folder, Some(&folder.write("tidegate.toml", &text)));
+    for limiter in ["own", "shared"] {
+        let done = |words: &[&str]| {
+            let (code, told) = server.json(&[&words[..1], &[limiter], &words[1..]].concat());
+            assert!(code < 2 && told.get("degraded").is_none(), "{words:?}: {code} {told}");
+            told
+        };
+        done(&["hit", "u"]);
+        assert_eq!(done(&["hit", "u"])["allowed"], false);
+        done(&["increment", "v"]);
+        assert_eq!(done(&["analyze", "v"])["status"], "limited");
+        done(&["block", "w", "--for", "1h"]);
+        assert_eq!(done(&["blocked"])["keys"], serde_json::json!(["u", "v", "w"]));
+        done(&["keys"]);
+        done(&["unblock", "w"]);
+        done(&["unblock-all"]);
+        done(&["disable"]);
+        done(&["enable"]);
+    }
+    assert!(server.ask(&["submit", "orders", "taco"]).status.success());
+    assert!(!server.log().contains("NOPERM") && !server.log().contains("refused"), "{}", server.log());
+}

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tidegate_core::all_or_nothing::{Intent, Reason};
 use tidegate_core::{Algorithm, Micros, Rules, Verdict};
 use tidegate_store::redis::Redis;
-use tidegate_store::{Asked, Layout, Question, When};
+use tidegate_store::{Asked, Layout, Question, When, Which};
+use tidegate_testkit::faults::{Fault, Proxy};
 use tidegate_testkit::servers::Server;
 use tokio::time::Instant;
 
@@ -61,5 +62,23 @@ async fn a_blocked_key_takes_one_round_trip() {
             assert_eq!(ruling.decision.verdict, Verdict::Deny { retry_after }, "{name}");
         }
         assert_eq!(calls(&server) - before, HITS, "{name}");
+    }
+}
+
+/// Decisions with little time find a slow server silent. A listing has two seconds, and got an error at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn keys_are_listed_though_decisions_time_out() {
+    let server = Server::redis(&[]);
+    let proxy = Proxy::before(server.port);
+    let redis = Redis::open(format!("redis://127.0.0.1:{}", proxy.port).parse().unwrap()).await;
+    let rules = rules(Algorithm::TokenBucket, "3 per hour");
+    let question = Question { limiter: "api", rules: &rules, names: true, key: b"k", layout: Layout::Native };
+    redis.decide(&[question], &hit(Duration::from_secs(5))).await.unwrap();
+    proxy.set(Fault::Delay(Duration::from_millis(150)));
+    for _ in 0..3 {
+        assert!(redis.decide(&[question], &hit(Duration::from_millis(20))).await.is_err());
+        assert!(!redis.answers(), "decisions do not go there any more");
+        let listed = redis.list(&question, Which::Tracked, None, 10, soon()).await;
+        assert_eq!(listed.map(|listing| listing.keys), Ok(vec![b"k".to_vec()]));
     }
 }

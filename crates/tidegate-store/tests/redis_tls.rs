@@ -57,6 +57,7 @@ async fn a_private_ca_and_a_clients_certificate_work_and_others_are_refused() {
         let error = ask(host, port, files).await.unwrap_err().to_string();
         let whole = format!("the certificate of {host} is refused: {fault}");
         assert!(error.contains(&whole) && !error.contains("hush"), "{error}");
+        assert!(!error.contains("start it, or correct its address"), "it runs, and there: {error}");
     }
 
     let port = free_port();

@@ -13,7 +13,7 @@ use super::resp::{Reply, command};
 use super::slot::{SLOTS, slot};
 use crate::remote::breaker::jittered;
 use crate::remote::connect_time::CONNECT_TIME_MIN;
-use crate::remote::{Meaning, StoreError, unreachable};
+use crate::remote::{Meaning, StoreError, unreachable, unusable};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -113,7 +113,7 @@ impl Cluster {
                 _ => (self.shared.tried_owner(slot, by).await?, Ahead::Nothing),
             };
             let asked_at = Instant::now();
-            let answered = match link.send(ahead, write) {
+            let answered = match link.send(ahead, by, write) {
                 Ok(sent) => link.receive(sent, by).await,
                 Err(error) => Err(error),
             };
@@ -202,7 +202,10 @@ impl Shared {
         let map = self.map();
         let node = map.owners.get(usize::from(slot)).and_then(|owner| map.nodes.get(usize::from(*owner)));
         node.map(|node| Arc::clone(&node.link)).ok_or_else(|| {
-            let nobody = || unreachable(&self.seeds.join(","), format!("no node of the cluster has slot {slot}"));
+            let nobody = || {
+                let why = format!("no node of the cluster has slot {slot}; look at CLUSTER SLOTS");
+                unusable(&self.seeds.join(","), why)
+            };
             map.error.clone().unwrap_or_else(nobody)
         })
     }
@@ -326,7 +329,7 @@ async fn ask_node(address: &str, login: &Login) -> Result<SlotMap, StoreError> {
     let garbled = || StoreError::Garbled { address: address.to_owned(), why: "not a map of slots".to_owned() };
     match slots.first() {
         Some(Reply::List(ranges)) if !ranges.is_empty() => SlotMap::parse(ranges, address).ok_or_else(garbled),
-        _ => Err(unreachable(address, "it knows of no node that has slots".to_owned())),
+        _ => Err(unusable(address, "it knows of no node that has slots; look at CLUSTER SLOTS".to_owned())),
     }
 }
 

@@ -8,12 +8,14 @@ use super::resp::{Replies, Reply, command};
 use super::url::{Kind, Url};
 use crate::remote::connect_time::ConnectTime;
 use crate::remote::reach::Stream;
-use crate::remote::{StoreError, Tls, reach, unreachable};
+use crate::remote::{StoreError, Tls, reach, unreachable, unusable};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// A command that any server and twemproxy answer, if they answer at all.
 pub(crate) const PROBE: [&[u8]; 2] = [b"GET", b"tg:probe"];
+/// A write that changes nothing: a server that takes no writes refuses it. It could not decide anything.
+const WRITE: [&[u8]; 3] = [b"PEXPIRE", b"tg:probe", b"1"];
 
 /// Who we are at a server, and what it has to be.
 #[derive(Clone)]
@@ -31,9 +33,9 @@ pub(crate) struct Login {
 /// What a server has to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// One that answers.
-    Any,
-    /// One that holds no keys, or not all.
+    /// One that takes writes.
+    Writable,
+    /// One that holds no keys, or not all; or a proxy, of whose shards any may be away.
     Node,
     /// A master, by its own word.
     Master,
@@ -43,8 +45,8 @@ impl Login {
     /// At the servers that hold the states.
     pub(crate) fn of(url: &Url) -> Login {
         let role = match url.kind {
-            Kind::Standalone | Kind::Twemproxy => Role::Any,
-            Kind::Cluster => Role::Node,
+            Kind::Standalone => Role::Writable,
+            Kind::Cluster | Kind::Twemproxy => Role::Node,
             Kind::Sentinel => Role::Master,
         };
         Login {
@@ -76,12 +78,10 @@ impl Login {
             words.push(command(&[b"SELECT", self.database.to_string().as_bytes()]));
         }
         // A stopped server takes connections, and one that wants a password or is loading takes them, too.
-        words.push(match self.role {
-            Role::Any => command(&PROBE),
-            Role::Node | Role::Master => command(&[b"PING"]),
-        });
-        if self.role == Role::Master {
-            words.push(command(&[b"ROLE"]));
+        match self.role {
+            Role::Writable => words.extend([command(&PROBE), command(&WRITE)]),
+            Role::Node => words.push(command(&[b"PING"])),
+            Role::Master => words.extend([command(&[b"PING"]), command(&[b"ROLE"])]),
         }
         words
     }
@@ -99,7 +99,7 @@ async fn greeted(address: &str, login: &Login) -> Result<Stream, StoreError> {
     let replies = talk(&mut stream, address, &login.greeting()).await?;
     match replies.last() {
         Some(Reply::List(role)) if role.first() != Some(&Reply::Text(b"master".to_vec())) => {
-            Err(unreachable(address, "it is no master (any more)".to_owned()))
+            Err(unusable(address, "it is no master (any more); wait until the sentinels have made one".to_owned()))
         }
         _ => Ok(stream),
     }

@@ -12,7 +12,7 @@ pub(crate) enum Then {
 }
 
 /// One row for each error reply: how it starts, what it means, what becomes of the connection.
-pub(crate) const REPLIES: [(&str, Meaning, Then); 21] = [
+pub(crate) const REPLIES: [(&str, Meaning, Then); 25] = [
     ("NOSCRIPT", Meaning::NoScript, Then::Keep),
     ("READONLY", Meaning::ReadOnly, Then::Reconnect),
     ("LOADING", Meaning::Loading, Then::Keep),
@@ -31,6 +31,10 @@ pub(crate) const REPLIES: [(&str, Meaning, Then); 21] = [
     ("TRYAGAIN", Meaning::TryAgain, Then::Keep),
     ("CLUSTERDOWN", Meaning::ClusterDown, Then::Keep),
     ("CROSSSLOT", Meaning::CrossSlot, Then::Keep),
+    ("WRONGTYPE", Meaning::WrongType, Then::Keep),
+    ("ERR Connection refused", Meaning::ShardDown, Then::Keep),
+    ("ERR Connection timed out", Meaning::ShardDown, Then::Keep),
+    ("ERR Connection reset by peer", Meaning::ShardDown, Then::Keep),
     ("ERR max number of clients", Meaning::TooManyClients, Then::Reconnect),
     ("ERR DB index", Meaning::NoDatabase, Then::Reconnect),
     ("ERR Proxy", Meaning::Other, Then::Reconnect),

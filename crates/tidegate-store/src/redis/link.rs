@@ -10,7 +10,7 @@ use super::error::{Then, meaning_of};
 use super::resp::{Reply, command};
 use super::sentinel::Sentinels;
 use crate::remote::breaker::{Breaker, jittered};
-use crate::remote::{StoreError, unreachable};
+use crate::remote::{StoreError, unreachable, unusable};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -36,6 +36,8 @@ pub(crate) enum Endpoint {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
+    /// The refusal for which the connection was closed, until the next one is tried.
+    refused: Mutex<Option<StoreError>>,
     breaker: Breaker,
     /// Attempts to connect that have come to an end.
     attempts: watch::Sender<u64>,
@@ -60,6 +62,7 @@ impl Link {
     pub(crate) fn start(endpoint: Endpoint, login: Login) -> Link {
         let shared = Arc::new(Shared {
             state: Mutex::new(State::Down(unreachable(&endpoint.label(), "it is being connected".to_owned()))),
+            refused: Mutex::default(),
             breaker: Breaker::default(),
             attempts: watch::Sender::new(0),
             announced: watch::Sender::new(None),
@@ -94,22 +97,25 @@ impl Link {
 
     /// Why it cannot be asked, if it cannot.
     pub(crate) fn down(&self) -> Option<StoreError> {
-        self.connection().err()
+        self.connection(Duration::ZERO).err()
     }
 
-    fn connection(&self) -> Result<(Connection, Arc<str>), StoreError> {
+    /// The connection, for a caller who can wait for so long.
+    fn connection(&self, patience: Duration) -> Result<(Connection, Arc<str>), StoreError> {
         match &*self.shared.state() {
-            State::Up(_, address) if !self.answers() => {
-                Err(unreachable(address, "it is silent, and is asked now and then".to_owned()))
+            State::Up(_, address) if !self.shared.breaker.is_worth_asking(patience) => {
+                let why = "it is silent, and is asked now and then; look at its load, and at the network between";
+                Err(unusable(address, why.to_owned()))
             }
             State::Up(connection, address) => Ok((connection.clone(), Arc::clone(address))),
             State::Down(error) => Err(error.clone()),
         }
     }
 
-    /// Sends a command, and returns what its reply will come through. `ahead` goes out right before it.
-    pub(crate) fn send(&self, ahead: Ahead, write: impl FnOnce(&mut Vec<u8>)) -> Result<Sent, StoreError> {
-        let (connection, address) = self.connection()?;
+    /// Sends a command whose reply is waited for until `by`, and returns what it will come through. `ahead` goes out
+    /// right before it.
+    pub(crate) fn send(&self, ahead: Ahead, by: Instant, write: impl FnOnce(&mut Vec<u8>)) -> Result<Sent, StoreError> {
+        let (connection, address) = self.connection(by.saturating_duration_since(Instant::now()))?;
         let sent = match ahead {
             Ahead::Nothing => connection.send(write),
             Ahead::Asking => connection.send_after(&command(&[b"ASKING"]), write),
@@ -129,10 +135,12 @@ impl Link {
         match reply.map_err(|lost| self::lost(&address, lost))? {
             Reply::Error(text) => {
                 let (meaning, then) = meaning_of(&text);
+                let refused = StoreError::Refused { address: address.to_string(), meaning, text };
                 if then == Then::Reconnect {
-                    connection.close(&text);
+                    *locked(&self.shared.refused) = Some(refused.clone());
+                    connection.close(&refused.to_string());
                 }
-                Err(StoreError::Refused { address: address.to_string(), meaning, text })
+                Err(refused)
             }
             reply => Ok(reply),
         }
@@ -150,7 +158,7 @@ pub(crate) enum Ahead {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     fn set(&self, state: State) {
@@ -168,6 +176,10 @@ impl Shared {
         let pending = connection.send(|bytes| bytes.extend(command(&PROBE))).ok()?;
         Some(matches!(tokio::time::timeout(within, pending).await, Ok(Ok(Ok(_)))))
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn lost(address: &str, lost: Lost) -> StoreError {
@@ -219,7 +231,8 @@ async fn keep(shared: Arc<Shared>, endpoint: Endpoint, login: Login) {
                     never = shared.breaker.probe(|within| shared.probe(within)) => match never {},
                     Ok(_) = announced.wait_for(moved) => "another server is the master now".to_owned(),
                 };
-                let error = unreachable(&address, why.clone());
+                let refused = locked(&shared.refused).take();
+                let error = refused.unwrap_or_else(|| unreachable(&address, why.clone()));
                 if let State::Up(connection, _) = &*shared.state() {
                     connection.end(&why);
                 }

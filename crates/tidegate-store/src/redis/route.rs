@@ -59,7 +59,7 @@ impl Route {
     /// Sends a command to the server of this key, and waits for its reply.
     async fn ask(&self, key: &[u8], by: Instant, write: &impl Fn(&mut Vec<u8>)) -> Result<Reply, StoreError> {
         match self {
-            Route::One(link) => link.receive(link.send(Ahead::Nothing, write)?, by).await,
+            Route::One(link) => link.receive(link.send(Ahead::Nothing, by, write)?, by).await,
             Route::Cluster(cluster) => cluster.ask(key, by, write).await,
         }
     }
@@ -86,27 +86,43 @@ impl Redis {
             write(&mut writer);
         };
         let by_name = |bytes: &mut Vec<u8>| written(b"EVALSHA", script.sha.as_bytes(), bytes);
-        match self.route.ask(first, by, &by_name).await {
+        let answered = match self.route.ask(first, by, &by_name).await {
             Err(StoreError::Refused { meaning: Meaning::NoScript, .. }) => {
                 let whole = |bytes: &mut Vec<u8>| written(b"EVAL", script.source.as_bytes(), bytes);
                 self.route.ask(first, by, &whole).await
             }
             answered => answered,
-        }
+        };
+        answered.map_err(|error| naming(error, keys))
     }
 
     /// Sends a command about a key, and waits for its reply.
     pub(super) async fn call(&self, key: &[u8], parts: &[&[u8]], by: Instant) -> Result<Reply, StoreError> {
-        self.route.ask(key, by, &|bytes: &mut Vec<u8>| bytes.extend(command(parts))).await
+        let answered = self.route.ask(key, by, &|bytes: &mut Vec<u8>| bytes.extend(command(parts))).await;
+        answered.map_err(|error| naming(error, &[key.to_vec()]))
     }
 
     /// Sends a command to every server, and waits for all replies.
     pub(super) async fn call_all(&self, parts: &[&[u8]], by: Instant) -> Result<Vec<Reply>, StoreError> {
         let links = self.route.links();
         let call = async |link: &Arc<Link>| {
-            let sent = link.send(Ahead::Nothing, |bytes| bytes.extend(command(parts)))?;
+            let sent = link.send(Ahead::Nothing, by, |bytes| bytes.extend(command(parts)))?;
             link.receive(sent, by).await
         };
         futures_util::future::try_join_all(links.iter().map(call)).await
+    }
+}
+
+/// A refusal of what lies at a key, with the keys that were asked about: the server does not say which it is.
+fn naming(error: StoreError, keys: &[Vec<u8>]) -> StoreError {
+    match error {
+        StoreError::Refused { address, meaning: meaning @ Meaning::WrongType, text } => {
+            let mut names: Vec<String> = keys.iter().map(|key| format!("\"{}\"", key.escape_ascii())).collect();
+            names.dedup();
+            // What follows the sentence is the script's name and line.
+            let text = text.split(" script:").next().unwrap_or_default();
+            StoreError::Refused { address, meaning, text: format!("{text}, at the key {}", names.join(" or ")) }
+        }
+        error => error,
     }
 }

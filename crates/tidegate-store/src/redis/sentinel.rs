@@ -7,7 +7,7 @@
 use super::dial::{Login, address_of, dial, talk};
 use super::resp::{Replies, Reply, command};
 use crate::remote::reach::Stream;
-use crate::remote::{StoreError, unreachable};
+use crate::remote::{StoreError, unreachable, unusable};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -49,7 +49,11 @@ impl Sentinels {
         let said = tokio::time::timeout(self.login.time.get(), said).await.unwrap_or_else(late)?;
         let address = match said.first() {
             Some(Reply::List(parts)) => address_in(parts),
-            _ => return Err(unreachable(sentinel, format!("the sentinel knows no master called \"{}\"", self.name))),
+            _ => {
+                let why =
+                    format!("the sentinel knows no master called \"{}\"; correct its name in [store] url", self.name);
+                return Err(unusable(sentinel, why));
+            }
         };
         let address = address.ok_or_else(|| unreachable(sentinel, "what it says is no address".to_owned()))?;
         Ok((dial(&address, login).await?, address))

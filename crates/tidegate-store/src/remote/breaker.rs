@@ -15,6 +15,10 @@ pub(crate) struct Breaker {
     waited_us: AtomicU64,
 }
 
+/// A caller who can wait this many times as long as the one that found the server silent asks it all the same: a
+/// listing must not fail because decisions, which have milliseconds, get no answer while it is made.
+#[allow(dead_code, reason = "etcd has no call that takes longer than a decision")]
+const PATIENT: u32 = 2;
 /// A caller that could wait for less than this is no sign that the server is silent.
 const WAITED_MIN: Duration = Duration::from_millis(1);
 /// How often a silent server is asked whether it is back.
@@ -30,6 +34,12 @@ impl Breaker {
         self.answers.load(Relaxed)
     }
 
+    /// False: a caller who can wait for so long is not to ask.
+    #[allow(dead_code, reason = "etcd has no call that takes longer than a decision")]
+    pub(crate) fn is_worth_asking(&self, patience: Duration) -> bool {
+        self.answers() || patience > PATIENT * Duration::from_micros(self.waited_us.load(Relaxed))
+    }
+
     /// It was reached, or lost.
     pub(crate) fn set(&self, answers: bool) {
         self.answers.store(answers, Relaxed);
@@ -39,7 +49,8 @@ impl Breaker {
     /// any more. Not while all of it passed: it may have stopped just after it answered others, and those who
     /// come next would wait in vain. A caller whose deadline was all but over says nothing about the server.
     pub(crate) fn waited_in_vain(&self, waited: Duration, silence: Duration) {
-        if waited >= WAITED_MIN && silence >= waited / 2 {
+        // Of a server that is known to be silent the first to find it so tells how fast it has to be.
+        if self.answers() && waited >= WAITED_MIN && silence >= waited / 2 {
             self.waited_us.store(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Relaxed);
             self.set(false);
         }

@@ -19,10 +19,16 @@ pub(crate) async fn reach(address: &str, tls: Option<&Tls>) -> Result<Stream, St
     stream.set_nodelay(true).map_err(failed)?;
     Ok(match tls {
         None => Box::new(stream),
-        Some(tls) => Box::new(tls.over(stream, address).await.map_err(|why| unreachable(address, why))?),
+        Some(tls) => Box::new(tls.over(stream, address).await.map_err(|why| unusable(address, why))?),
     })
 }
 
+/// Nothing answers there, with the remedy for that.
 pub(crate) fn unreachable(address: &str, why: String) -> StoreError {
+    unusable(address, format!("{why}; start it, or correct its address in [store]"))
+}
+
+/// Something answers there and cannot be used. `why` says what to do about it: starting it would not help.
+pub(crate) fn unusable(address: &str, why: String) -> StoreError {
     StoreError::Unreachable { address: address.to_owned(), why }
 }

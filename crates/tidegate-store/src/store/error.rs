@@ -13,7 +13,7 @@ pub enum StoreError {
     Unreachable {
         /// The server.
         address: String,
-        /// What was tried last.
+        /// What was tried last, and the remedy.
         why: String,
     },
     /// The request was sent and its reply did not come: it may have been charged or not.
@@ -83,10 +83,7 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Unreachable { address, why } => {
-                write!(
-                    f,
-                    "the store at {address} cannot be reached: {why}; start it, or correct its address in [store]"
-                )
+                write!(f, "the store at {address} cannot be reached: {why}")
             }
             StoreError::Ambiguous { address, why } => {
                 write!(f, "the store at {address} did not answer: {why}; the request may have been counted")
@@ -139,6 +136,10 @@ pub enum Meaning {
     ClusterDown,
     /// Keys of one command are in different slots.
     CrossSlot,
+    /// The proxy cannot reach the shard of the key.
+    ShardDown,
+    /// Something else than a state of ours lies at the key.
+    WrongType,
     /// The number of clients is at its bound.
     TooManyClients,
     /// The database number does not exist.
@@ -190,6 +191,8 @@ impl Meaning {
             Meaning::TryAgain => "tryagain",
             Meaning::ClusterDown => "clusterdown",
             Meaning::CrossSlot => "crossslot",
+            Meaning::ShardDown => "sharddown",
+            Meaning::WrongType => "wrongtype",
             Meaning::TooManyClients => "maxclients",
             Meaning::NoDatabase => "nodatabase",
             Meaning::NoLeader => "noleader",
@@ -218,7 +221,8 @@ impl Meaning {
             Meaning::NoAuth => "it wants a password; give it in [store]",
             Meaning::WrongPassword => "user or password is wrong; correct it in [store]",
             Meaning::NoPermission => {
-                "the user lacks a permission; allow it +eval +evalsha +time +@read +@write on the keys tg:*"
+                "the user lacks a permission; allow it +select +eval +evalsha +time +@read +@write on the keys tg:*, \
+                 in Pause's layout i:* b:* internal:* too, for a proxy's replicas tidegate:*"
             }
             Meaning::CannotSave => "it cannot save to its disk; free space there, or look at its log",
             Meaning::NoReplicas => "too few of its replicas are connected; look at min-replicas-to-write",
@@ -226,6 +230,10 @@ impl Meaning {
             Meaning::Busy => "a script of another client runs for too long; end it with SCRIPT KILL",
             Meaning::Moved | Meaning::Ask | Meaning::TryAgain | Meaning::CrossSlot => {
                 "it is a node of a cluster; use redis-cluster:// in [store] url"
+            }
+            Meaning::ShardDown => "the proxy does not reach the shard of this key; start the shard again",
+            Meaning::WrongType => {
+                "another program's data lies there; rename or delete that key, or choose another scope"
             }
             Meaning::ClusterDown => "a part of the cluster has no node; look at CLUSTER INFO",
             Meaning::TooManyClients => "its maxclients is reached; raise it",

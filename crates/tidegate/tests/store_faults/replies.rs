@@ -1,6 +1,6 @@
 //! Replies that are errors: what each means (F3).
 
-use crate::world::{Case, MS, World, check, deadline, open};
+use crate::world::{Case, Counts, MS, World, check, deadline, open};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -118,8 +118,8 @@ fn f3_the_permissions_that_are_told_of_are_enough() {
         login: ("app:pw@", ""),
         works_first: false,
         kind: "noperm",
-        says: "+eval +evalsha +time +@read +@write on the keys tg:*",
-        end: |world| allow_app(world, &["+eval", "+evalsha", "+time", "+@read", "+@write", "~tg:*"]),
+        says: "+select +eval +evalsha +time +@read +@write on the keys tg:*",
+        end: |world| allow_app(world, &["+select", "+eval", "+evalsha", "+time", "+@read", "+@write", "~tg:*"]),
         ..Case::default()
     });
 }
@@ -127,6 +127,37 @@ fn f3_the_permissions_that_are_told_of_are_enough() {
 fn allow_app(world: &World, rules: &[&str]) {
     let reply = world.server.command(&[&["ACL", "SETUSER", "app"], rules].concat());
     assert!(reply.starts_with("+OK"), "{reply}");
+}
+
+/// On another database than 0 the recipe lacked `+select`.
+#[test]
+fn f3_the_permissions_that_are_told_of_are_enough_on_database_1() {
+    check(Case {
+        arguments: &["--user", "app", "on", ">pw", "+get"],
+        login: ("app:pw@", "/1"),
+        works_first: false,
+        kind: "noperm",
+        says: "+select +eval +evalsha +time +@read +@write on the keys tg:*",
+        end: |world| allow_app(world, &["+select", "+eval", "+evalsha", "+time", "+@read", "+@write", "~tg:*"]),
+        ..Case::default()
+    });
+}
+
+/// Another program's data at a key of ours: people are told which key it is.
+#[test]
+fn f3_a_key_of_another_type_is_named() {
+    check(Case {
+        begin: |world| {
+            let script = "local key = redis.call('KEYS', 'tg:*:s:k')[1] redis.call('DEL', key) \
+                          return redis.call('RPUSH', key, 'a list')";
+            assert!(world.server.command(&["EVAL", script, "0"]).starts_with(":1"));
+        },
+        kind: "wrongtype",
+        says: ", at the key \"tg:{api/",
+        end: |world| drop(world.server.command(&["FLUSHALL"])),
+        counts: Counts::AreLost,
+        ..Case::default()
+    });
 }
 
 #[test]

@@ -153,6 +153,10 @@ pub(crate) fn check(case: Case) {
         told(world).is_some() && world.counted(case.kind) > 0
     });
     println!("{:?}: {:?}", since.elapsed(), told(&world));
+    let remedy = "start it, or correct its address";
+    let answers = !["unreachable", "no_reply"].contains(&case.kind);
+    let wrong = told(&world).filter(|told| answers && told.contains(remedy));
+    assert_eq!(wrong, None, "a server that answers has been started, and was found");
     assert!(world.health().degraded > 0);
     (case.end)(&mut world);
     let back = world.hits_until("exact service", 1_000 * MS, |_, exact| exact);
