@@ -202,9 +202,10 @@ impl Gate {
             if questions.is_empty() {
                 return Ok(plan.combine((self.now(), Vec::new()), request));
             }
-            store.decide(&questions, &asked).await
+            let outcome = store.decide(&questions, &asked).await;
+            self.0.errors.note(&questions, intent, &outcome);
+            outcome
         };
-        self.0.errors.note(&outcome);
         let (at, answers) = match outcome {
             Ok(answers) => answers,
             Err(error @ StoreError::Unsupported(_)) => return Err(error.into()),
@@ -301,7 +302,7 @@ impl Gate {
         let Inner { store, errors, degraded, .. } = &*self.0;
         (!store.is_embedded()).then(|| StoreHealth {
             url: store.address(),
-            error: store.down().or_else(|| errors.refusal()),
+            error: store.down().or_else(|| errors.refusal(Instant::now())),
             degraded: degraded.load(Relaxed),
             errors: errors.counts(),
         })

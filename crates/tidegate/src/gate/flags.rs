@@ -1,9 +1,11 @@
 //! The flags of disabled limiters, where processes share a store: looked up twice a second, and not for every decision.
+//! A key that the store refused is looked at in the same turn, see `error_stats.rs`.
 
 use super::{Gate, Inner};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tidegate_store::{StoreError, When};
+use tidegate_core::all_or_nothing::Intent;
+use tidegate_store::{Asked, StoreError, When};
 use tokio::time::{Instant, sleep};
 
 /// How often the flags are looked up: a change reaches every process within a second.
@@ -34,11 +36,25 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// Looks whether the store still refuses the key that it refused last.
+    async fn look_at_refused(&self) {
+        let Some(refused) = self.errors.refused_key(Instant::now()) else { return };
+        let live = self.live.load_full();
+        let Some(limiter) = live.limiters.iter().find(|limiter| limiter.spec.scope() == refused.scope) else { return };
+        let (spec, by) = (limiter.in_force(), Instant::now() + FLAGS_WITHIN);
+        let asked = Asked { now: self.clock.manual_now(), cost: 1, intent: Intent::Peek, explain: false, by };
+        let outcome = self.store.decide(&[limiter.question(&spec, &refused.key)], &asked).await;
+        self.errors.note_look(&outcome, Instant::now());
+    }
+}
+
 /// A store that is away keeps the flags as they were.
 async fn follow(gate: Weak<Inner>) {
     loop {
         sleep(FLAGS_EVERY).await;
         let Some(gate) = gate.upgrade() else { return };
         let _ = gate.look_up_flags().await;
+        gate.look_at_refused().await;
     }
 }

@@ -142,8 +142,9 @@ impl Gate {
         if !limiter.store.answers() {
             return self.hit_degraded(limiter, key, asked.cost);
         }
-        let outcome = limiter.store.decide(&[limiter.question(&spec, key)], asked).await;
-        self.0.errors.note(&outcome);
+        let questions = [limiter.question(&spec, key)];
+        let outcome = limiter.store.decide(&questions, asked).await;
+        self.0.errors.note(&questions, Intent::Hit, &outcome);
         match outcome.as_ref().map(|(at, told)| (*at, told.as_slice())) {
             Ok((at, [told])) => {
                 limiter.note(key, &told.ruling, told.ruling.is_allowed(), Intent::Hit, at);

@@ -10,9 +10,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tidegate_core::all_or_nothing::IfBlocked;
+use tidegate_core::all_or_nothing::{IfBlocked, Intent};
 use tidegate_core::{Algorithm, Micros, check_key};
-use tidegate_store::{KeyStats, StoreError, When, Which};
+use tidegate_store::{KeyStats, Question, StoreError, When, Which};
 use tokio::time::Instant;
 
 /// How long an operator's call may take at a store on another machine.
@@ -61,8 +61,9 @@ impl Gate {
         }
         let spec = limiter.in_force();
         let question = limiter.question(&spec, key);
-        let told =
-            self.within_deadline(&limiter, async |when| limiter.store.increment(&question, count, at, when).await);
+        let told = self.within_deadline(&limiter, &question, async |when| {
+            limiter.store.increment(&question, count, at, when).await
+        });
         match told.await {
             Ok((now, counted)) => Ok(Incremented { timestamp: at.unwrap_or(now), counted, degraded: None }),
             Err(error @ StoreError::Unsupported(_)) => Err(error.into()),
@@ -83,8 +84,9 @@ impl Gate {
         }
         let spec = limiter.in_force();
         let question = limiter.question(&spec, key);
-        let found =
-            self.within_deadline(&limiter, async |when| limiter.store.analyze(&question, if_blocked, when).await);
+        let found = self.within_deadline(&limiter, &question, async |when| {
+            limiter.store.analyze(&question, if_blocked, when).await
+        });
         match found.await {
             Ok((at, analysis)) => Ok(Analyzed::of(&spec, key, at, analysis)),
             Err(error @ StoreError::Unsupported(_)) => Err(error.into()),
@@ -202,6 +204,7 @@ impl Gate {
     async fn within_deadline<T>(
         &self,
         limiter: &Limiter,
+        question: &Question<'_>,
         ask: impl AsyncFnOnce(When) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         if !limiter.store.answers() {
@@ -209,7 +212,7 @@ impl Gate {
             return Err(limiter.store.down().unwrap_or_else(silent));
         }
         let outcome = ask(When { now: self.0.clock.manual_now(), by: self.deadline() }).await;
-        self.0.errors.note(&outcome);
+        self.0.errors.note(&[*question], Intent::Hit, &outcome);
         outcome
     }
 

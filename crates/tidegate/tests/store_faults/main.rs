@@ -7,4 +7,5 @@
 
 mod connections;
 mod replies;
+mod shards;
 mod world;
