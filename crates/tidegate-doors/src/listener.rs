@@ -20,6 +20,7 @@ mod census;
 mod connection;
 mod roster;
 mod stream;
+mod strict;
 mod ticks;
 mod watched;
 
@@ -29,6 +30,7 @@ pub use census::Census;
 pub use connection::{Busy, Connection, Order};
 pub use roster::Roster;
 pub use stream::Protocol;
+pub use strict::Strict;
 pub use ticks::{IdleTimeout, TICK, TickClock, ticks};
 pub use watched::Watched;
 

@@ -1,6 +1,6 @@
 //! Tidegate's transparent proxy: requests wait their turn.
 //!
-//! Connections come in through the doors' listener. A request's way: `worker` reads it (`strict` watches the bytes), `exchange` finds its `target` and its
+//! Connections come in through the doors' listener. A request's way: `worker` reads it (the listener's `Strict` watches the bytes), `exchange` finds its `target` and its
 //! `key`, passes the turnstile or lines up in the `queue`, writes the `fields` anew, takes a `link` from the
 //! `pool` when its turn has come, and streams `body` by body. What may start when is decided in `tidegate-core`.
 //!
@@ -24,7 +24,6 @@ mod settings;
 mod share;
 mod shared_counting;
 mod state;
-mod strict;
 mod target;
 mod tunnel;
 mod upstream;

@@ -6,13 +6,12 @@
 use crate::client::Client;
 use crate::exchange::exchange;
 use crate::state::ProxyState;
-use crate::strict::Strict;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::pin::pin;
 use std::sync::Arc;
-use tidegate_doors::listener::{HandedOver, Order, Protocol, Roster, TICK, Watched};
+use tidegate_doors::listener::{HandedOver, Order, Protocol, Roster, Strict, TICK, Watched};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 

@@ -11,7 +11,7 @@
 
 /// The watch over one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Strict {
+pub struct Strict {
     state: State,
     head: Head,
 }
@@ -84,7 +84,7 @@ const CHUNK_DIGITS_MAX: u8 = 15;
 
 impl Strict {
     /// Looks at bytes that came in, in order; overwrites the first that must not pass and all behind it.
-    pub(crate) fn look(&mut self, bytes: &mut [u8]) {
+    pub fn look(&mut self, bytes: &mut [u8]) {
         let mut at = 0;
         while at < bytes.len() {
             at += match self.state {
@@ -103,7 +103,8 @@ impl Strict {
     }
 
     /// Has a head begun that has not ended?
-    pub(crate) fn is_in_head(&self) -> bool {
+    #[must_use]
+    pub fn is_in_head(&self) -> bool {
         !self.head.is_trailer
             && matches!(
                 self.state,
