@@ -16,6 +16,7 @@ mod door;
 mod feed;
 mod fields;
 mod hit;
+mod host;
 mod json;
 mod keys;
 mod limiters;

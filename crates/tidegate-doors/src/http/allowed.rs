@@ -1,16 +1,27 @@
 //! `GET /v1/allowed?user=U&ip=I[&domain=D][&deny_status=403]`: a hit by query, for proxies that can
 //! send a subrequest and nothing else.
 //!
-//! An empty value counts as missing: nginx sends `user=` for a client that has not logged in.
+//! An empty value counts as missing: nginx sends `user=` for a client that has not logged in. nginx writes values into a
+//! query as they are, so that a user's name could end it or add to it: `user_header=NAME` says which header field has the
+//! name instead.
 
 use super::door::Door;
 use super::problem::Problem;
 use super::query;
 use super::reply::{DenyStatus, Explain, Reply, answer_reply};
+use http::HeaderMap;
+use http::header::HeaderName;
+use std::borrow::Cow;
 use tidegate::{AskError, KEY_LEN_MAX, NAME_LEN_MAX, Request};
 
-pub(crate) async fn answer(door: &Door, query: Option<&str>) -> Result<Reply, Problem> {
-    let [user, ip, domain, deny_status] = query::read(query, ["user", "ip", "domain", "deny_status"])?;
+pub(crate) async fn answer(door: &Door, query: Option<&str>, headers: &HeaderMap) -> Result<Reply, Problem> {
+    let [user, user_header, ip, domain, deny_status] =
+        query::read(query, ["user", "user_header", "ip", "domain", "deny_status"])?;
+    let user = match user_header {
+        Some(_) if user.is_some() => return Err(two_users()),
+        Some(name) => field_named(&name, headers)?,
+        None => user,
+    };
     let deny = deny_status.as_deref().map_or(Ok(DenyStatus::DEFAULT), DenyStatus::parse)?;
     let domain = domain.as_deref().filter(|domain| !domain.is_empty()).map(name).transpose()?;
     let mut attributes: Vec<(&str, &[u8])> = Vec::with_capacity(2);
@@ -29,6 +40,24 @@ pub(crate) async fn answer(door: &Door, query: Option<&str>) -> Result<Reply, Pr
         other => other.into(),
     })?;
     Ok(answer_reply(&answer, deny, Explain::No))
+}
+
+fn two_users() -> Problem {
+    let detail = "\"user\" and \"user_header\" exclude each other; send one of them";
+    Problem::new(400, "conflicting_fields", detail).field("user_header")
+}
+
+/// The value of the header field that `user_header` names; `None`: the request has no such field.
+fn field_named<'h>(name: &[u8], headers: &'h HeaderMap) -> Result<Option<Cow<'h, [u8]>>, Problem> {
+    let header = HeaderName::from_bytes(name).map_err(|_| {
+        let detail = "\"user_header\" must be the name of a header field, such as X-Limit-User";
+        Problem::new(400, "bad_name", detail).field("user_header").value(super::percent::shown(name))
+    })?;
+    let mut values = headers.get_all(&header).iter();
+    match (values.next(), values.next()) {
+        (Some(_), Some(_)) => Err(super::json::duplicate_field(header.as_str())),
+        (value, _) => Ok(value.map(|value| Cow::Borrowed(value.as_bytes()))),
+    }
 }
 
 fn name(bytes: &[u8]) -> Result<&str, Problem> {

@@ -5,7 +5,7 @@ use super::door::Door;
 use super::problem::Problem;
 use super::reply::Reply;
 use super::reply_body::{Pieces, ReplyBody};
-use crate::listener::{Busy, Connection, Held, Order, TooMuchUnread, Watched};
+use crate::listener::{Busy, Connection, Held, Order, Strict, TooMuchUnread, Watched};
 use crate::stomp;
 use bytes::Bytes;
 use hyper::server::conn::http1;
@@ -26,8 +26,9 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// After the answer under way it speaks STOMP.
+    /// After the answer under way it speaks STOMP, so that what comes is no HTTP any more.
     pub(crate) fn go_over_to(&self, upgrade: OnUpgrade) {
+        self.connection.switch_protocol();
         *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
     }
 
@@ -69,8 +70,11 @@ impl Client {
 /// Serves one connection to its end.
 pub(crate) async fn run(http: http1::Builder, door: Arc<Door>, connection: Arc<Connection>) {
     let client = Arc::new(Client { door, connection: Arc::clone(&connection), upgrade: Mutex::new(None) });
-    // Bodies come while their request is being answered, so that all that comes between requests is a head.
-    let io = TokioIo::new(Watched::new(Arc::clone(&connection), |_: &mut [u8]| true));
+    let mut strict = Strict::default();
+    let io = TokioIo::new(Watched::new(Arc::clone(&connection), move |bytes: &mut [u8]| {
+        strict.look(bytes);
+        strict.is_in_head()
+    }));
     let served = Arc::clone(&client);
     let service = service_fn(move |request| {
         let client = Arc::clone(&served);

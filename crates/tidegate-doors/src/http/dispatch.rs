@@ -1,5 +1,6 @@
 //! From a request to its response: bounds, route, action, metrics.
 
+use super::access::Access;
 use super::bounds::{HEADER_BYTES_MAX, HEADER_FIELDS_MAX};
 use super::client::Client;
 use super::door::Door;
@@ -8,7 +9,7 @@ use super::limiters::Switch;
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, find};
-use super::{allowed, body, counting, hit, keys, limiters, openapi, streams};
+use super::{allowed, body, counting, hit, host, keys, limiters, openapi, streams};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -41,15 +42,17 @@ async fn route(
 ) -> Result<Reply, Problem> {
     check_head(parts)?;
     let Found::Route { index, limiter, key } = *found else {
+        host::check(parts, Access::Public)?;
         return Err(nowhere(parts, found));
     };
+    host::check(parts, ROUTES[index].access)?;
     let (door, route) = (&*client.door, &ROUTES[index]);
     route.access.check(door.settings.who_may_change, client.connection.peer(), &parts.headers)?;
     let query = parts.uri.query();
     let body = body::read(&parts.headers, body, door.settings.body_timeout);
     match route.action {
         Action::Hit => hit::answer(door, &body.await?).await,
-        Action::Allowed => allowed::answer(door, query).await,
+        Action::Allowed => allowed::answer(door, query, &parts.headers).await,
         Action::Limiters => Ok(limiters::list(door)),
         Action::Limiter => limiters::get(door, limiter),
         Action::Enable => limiters::switch(door, limiter, Switch::Enable).await,

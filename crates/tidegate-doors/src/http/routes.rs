@@ -60,7 +60,7 @@ pub(crate) const ROUTE_COUNT: usize = 25;
 #[rustfmt::skip]
 pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("POST",   "/v1/hit", SameOrigin, Action::Hit, "may this happen now? {\"limiter\",\"key\"} or {\"domain\",\"attributes\"}"),
-    route("GET",    "/v1/allowed", SameOrigin, Action::Allowed, "the same as a query: ?user=U&ip=I[&domain=D][&deny_status=403]"),
+    route("GET",    "/v1/allowed", SameOrigin, Action::Allowed, "the same as a query: ?user=U&ip=I[&domain=D][&deny_status=403], or user_header=FIELD"),
     route("GET",    "/v1/limiters", SameOrigin, Action::Limiters, "all limiters"),
     route("GET",    "/v1/limiters/{limiter}", SameOrigin, Action::Limiter, "one limiter"),
     route("POST",   "/v1/limiters/{limiter}/enable", Change, Action::Enable, "limits apply"),

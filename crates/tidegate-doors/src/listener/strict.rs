@@ -2,8 +2,9 @@
 //!
 //! hyper reads a few things kindly that other servers read otherwise: a line that ends without CR, a
 //! length beside a transfer coding, the same length twice. Whoever finds two servers that disagree on
-//! where a request ends can hide one inside another. Here such bytes are overwritten with a zero before
-//! hyper sees them, which it answers with 400 and a closed connection.
+//! where a request ends can hide one inside another. A `#` in a request line, which no client may send, hyper takes
+//! with all behind it for a fragment and drops it: so a user named `r1#` would cut off the parameters that a proxy wrote
+//! behind the name. Here such bytes are overwritten with a zero before hyper sees them, which it answers with 400 and a closed connection.
 //!
 //! It follows the framing only: heads, bodies by length, chunks, trailers. It knows nothing of sockets.
 //! Invariant: a head that passes has at most one length, at most one transfer coding, `chunked`, and not
@@ -133,7 +134,7 @@ impl Strict {
 
     /// The request line up to its end, of which the last bytes are kept.
     fn skip_request_line(&mut self, bytes: &[u8]) -> usize {
-        let plain = bytes.iter().position(|byte| *byte < b' ').unwrap_or(bytes.len());
+        let plain = bytes.iter().position(|byte| *byte < b' ' || *byte == b'#').unwrap_or(bytes.len());
         let last = &bytes[plain.saturating_sub(self.head.version.len())..plain];
         self.head.version.rotate_left(last.len());
         let before = self.head.version.len() - last.len();
@@ -185,7 +186,7 @@ impl Head {
         match (state, byte) {
             (State::Between, b'\r') => State::BetweenCr,
             (State::BetweenCr, b'\n') => State::Between,
-            (State::Between, b'!'..=b'~') => {
+            (State::Between, b'!'..=b'~') if byte != b'#' => {
                 *self = Head::default();
                 self.request_line(byte)
             }
@@ -370,6 +371,15 @@ mod tests {
         check(&format!("{post}Transfer-Encoding: |\r\n\r\n"));
         check("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r|\n");
         check("POST / HTTP/1.1 \r\nTransfer-Encoding: chunked\r\n\r|\n");
+    }
+
+    #[test]
+    fn p8_a_request_line_has_no_fragment() {
+        check("GET /v1/allowed?user=r1|#&ip=192.0.2.1 HTTP/1.1\r\nHost: a\r\n\r\n");
+        check("GET /|# HTTP/1.0\r\n\r\n");
+        check("|#GET / HTTP/1.1\r\n\r\n");
+        check("POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\n#GET /|# HTTP/1.1\r\n\r\n");
+        check("GET / HTTP/1.1\r\nReferer: /a#b\r\n\r\n");
     }
 
     #[test]

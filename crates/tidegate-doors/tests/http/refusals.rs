@@ -155,6 +155,65 @@ fn s1_a_request_line_too_long_and_http_2_are_refused_bare() {
     check(&server, "GET /livez -> 200");
 }
 
+/// A user named `r1#` cut the address and the status out of nginx's request, which was allowed: hyper drops what stands
+/// behind a `#`. Heads that somebody put together from pieces are refused, and nothing is charged.
+#[test]
+fn s2_a_fragment_in_the_target_and_a_missing_or_second_host_are_refused() {
+    let server = Server::start();
+    let allowed = "GET /v1/allowed?domain=login&user=r1";
+    for (head, expected) in [
+        (format!("{allowed}#&ip=192.0.2.1 HTTP/1.1\r\nHost: a\r\n\r\n"), "400"),
+        (format!("{allowed}&ip=192.0.2.1# HTTP/1.0\r\nHost: a\r\n\r\n"), "400"),
+        ("GET /livez HTTP/1.1\r\nHost: a\r\n\r\nGET /livez# HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "200, then 400"),
+        (
+            format!("{allowed} HTTP/1.0\r\n\r\n&ip=192.0.2.1 HTTP/1.0\r\nHost: a\r\n\r\n"),
+            "400 \"code\":\"bad_host\" & no Host field; send one",
+        ),
+        ("GET /livez HTTP/1.1\r\n\r\n".to_owned(), "400 \"code\":\"bad_host\""),
+        ("GET /nowhere HTTP/1.1\r\n\r\n".to_owned(), "400 \"code\":\"bad_host\""),
+        (format!("{allowed} HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"), "400 \"code\":\"bad_host\" & more than one Host"),
+        (format!("{allowed} HTTP/1.1\r\nHost: a b\r\n\r\n"), "400 \"code\":\"bad_host\" & \"value\":\"a b\""),
+        (format!("{allowed} HTTP/1.1\r\nHost:\r\n\r\n"), "400 \"code\":\"bad_host\""),
+    ] {
+        let mut client = server.connect();
+        std::io::Write::write_all(&mut client.stream, head.as_bytes()).unwrap();
+        for expected in expected.split(", then ") {
+            check_response(&head, &client.response().unwrap(), expected);
+        }
+        assert!(client.response().is_none(), "the connection is closed: {head:?}");
+    }
+    check(&server, r#"GET /v1/limiters/login-user/keys/r1 -> 200 "remaining":2"#);
+    let mut client = server.connect();
+    std::io::Write::write_all(&mut client.stream, b"GET /readyz HTTP/1.0\r\n\r\n").unwrap();
+    check_response("a health check of HTTP/1.0", &client.response().unwrap(), "200");
+}
+
+#[test]
+fn s1_the_user_may_come_in_a_header_field() {
+    let server = Server::start();
+    let ask = |query: &str, fields: &str| server.ask_with(&format!("GET /v1/allowed?{query}"), fields);
+    let limit = "domain=login&user_header=X-Limit-User";
+    for (name, left) in [("a#b&c \"d\" 'e' %+é", "1"), ("a#b&c \"d\" 'e' %+é", "0"), ("a", "1")] {
+        let response = ask(limit, &format!("x-limit-user: {name}\r\n"));
+        check_response(name, &response, &format!("200 \"remaining\":{left}"));
+    }
+    check(&server, r#"GET /v1/limiters/login-user/keys -> 200 {"keys":["a","a#b&c \"d\" 'e' %+é"],"next":null}"#);
+    for (query, fields, expected) in [
+        (limit, "", "400 \"code\":\"missing_field\""),
+        (limit, "x-limit-user:\r\n", "400 \"code\":\"missing_field\""),
+        (
+            limit,
+            "x-limit-user: a\r\nx-limit-user: b\r\n",
+            "400 \"code\":\"duplicate_field\" & \"field\":\"x-limit-user\"",
+        ),
+        ("user=a&user_header=b", "", "400 \"code\":\"conflicting_fields\" & \"field\":\"user_header\""),
+        ("user_header=a%20b", "", "400 \"code\":\"bad_name\" & \"value\":\"a b\""),
+        ("user_header=", "", "400 \"code\":\"bad_name\""),
+    ] {
+        check_response(query, &ask(query, fields), expected);
+    }
+}
+
 /// Bodies that are nearly right, from a fixed seed: each gets an answer that is not our fault, on
 /// one connection that stays usable.
 #[test]

@@ -1,0 +1,100 @@
+//! The Host field: which server the client believes it asks.
+//!
+//! A request of HTTP/1.1 has exactly one, an address or a name with or without a port (RFC 9112, 3.2). One that has none or
+//! several was put together from pieces, such as a user's name with line breaks that a proxy wrote into its request line, or
+//! will be read otherwise by somebody in between. Health checks of HTTP/1.0 may leave it out for pages that are public.
+
+use super::access::Access;
+use super::problem::Problem;
+use http::header::HOST;
+use http::request::Parts;
+use http::{HeaderValue, Version};
+use std::net::Ipv6Addr;
+
+/// # Errors
+/// When the request has no Host where it must, more than one, or one that is no host.
+pub(crate) fn check(parts: &Parts, access: Access) -> Result<(), Problem> {
+    let mut hosts = parts.headers.get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) => is_host(host.as_bytes()).then_some(()).ok_or_else(|| bad(host)),
+        (None, _) if parts.version < Version::HTTP_11 && access == Access::Public => Ok(()),
+        (None, _) => Err(refused("the request has no Host field; send one, such as Host: 127.0.0.1:7400")),
+        (Some(_), Some(_)) => Err(refused("the request has more than one Host field; send one")),
+    }
+}
+
+fn bad(host: &HeaderValue) -> Problem {
+    let detail = "the Host field must be a name or an address, with or without a port, such as 127.0.0.1:7400";
+    refused(detail).value(super::percent::shown(host.as_bytes()))
+}
+
+/// Who sends such a head may mean more by what follows, so that the connection ends.
+fn refused(detail: &'static str) -> Problem {
+    Problem::new(400, "bad_host", detail).field("Host").close()
+}
+
+/// `name`, `192.0.2.1` or `[2001:db8::1]`, and behind it nothing or a port.
+fn is_host(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else { return false };
+    let (is_name, behind) = match host.strip_prefix('[') {
+        Some(rest) => {
+            let (address, behind) = rest.split_once(']').unwrap_or((rest, "]"));
+            (address.parse::<Ipv6Addr>().is_ok(), behind)
+        }
+        None => {
+            let (name, behind) = host.split_at(host.find(':').unwrap_or(host.len()));
+            (!name.is_empty() && name.bytes().all(is_name_byte), behind)
+        }
+    };
+    is_name && (behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port))
+}
+
+/// RFC 3986's reg-name.
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte)
+}
+
+/// A colon without a port is allowed, and stands for none.
+fn is_port(port: &str) -> bool {
+    port.bytes().all(|byte| byte.is_ascii_digit()) && (port.is_empty() || port.parse::<u16>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_case(version: Version, access: Access, hosts: &[&str], passes: bool) {
+        let mut request = http::Request::builder().version(version).uri("/");
+        for host in hosts {
+            request = request.header(HOST, *host);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let outcome = check(&parts, access);
+        assert_eq!(outcome.is_ok(), passes, "{version:?} {access:?} {hosts:?}: {outcome:?}");
+    }
+
+    #[test]
+    fn s2_a_host_is_one_name_or_address() {
+        for host in ["localhost", "a.example:7400", "my_service", "192.0.2.1:1", "[::1]", "[2001:db8::1]:7400", "a:"] {
+            check_case(Version::HTTP_11, Access::SameOrigin, &[host], true);
+        }
+        for host in
+            ["", ":80", "a b", "a/b", "u@a", "a#b", "a?b", "a:b", "a:65536", "::1", "[::1", "[x]", "[::1]x", "é"]
+        {
+            check_case(Version::HTTP_11, Access::SameOrigin, &[host], false);
+        }
+    }
+
+    #[test]
+    fn s2_there_is_one_host_but_in_health_checks_of_http_1_0() {
+        for version in [Version::HTTP_10, Version::HTTP_11] {
+            for access in [Access::Public, Access::SameOrigin, Access::Change] {
+                let may_be_missing = version == Version::HTTP_10 && access == Access::Public;
+                check_case(version, access, &[], may_be_missing);
+                check_case(version, access, &["localhost"], true);
+                check_case(version, access, &["localhost", "localhost"], false);
+            }
+        }
+    }
+}
