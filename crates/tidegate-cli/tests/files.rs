@@ -139,7 +139,7 @@ fn simulate_takes_access_logs() {
     let by_ip = args(&["--by", "ip"]);
     assert_eq!(
         short(&by_ip),
-        ["0 192.0.2.1 true", "1 192.0.2.1 true", "2 192.0.2.1 false", "3 2001:db8::1 true"],
+        ["0 192.0.2.1 true", "1 192.0.2.1 true", "2 192.0.2.1 false", "3 2001:db8::/64 true"],
         "in the order of time: {}",
         stderr(&by_ip)
     );

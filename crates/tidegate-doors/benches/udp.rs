@@ -94,7 +94,7 @@ fn responder(routes: usize) -> Responder {
     let gate = Gate::embedded(Policy::new(vec![LimiterSpec::new("ip", rules)]).unwrap());
     let others = (1..routes).map(|i| format!(r"^service{i} ip=\d+\.\d+\.\d+\.\d+$"));
     let patterns = others.chain([r"^ws ip=\d+\.\d+\.\d+\.\d+$".to_owned()]);
-    let routes = patterns.map(|pattern| Route { pattern, limiter: "ip".to_owned() }).collect();
+    let routes = patterns.map(|pattern| Route { pattern, limiter: "ip".to_owned(), ipv6_prefix: None }).collect();
     let responder = Responder::new(gate, &Routing { routes, ..Routing::default() }).unwrap();
     let (mut scratch, mut slots) = (Scratch::default(), [Slot::default()]);
     for key in 0..KEYS {

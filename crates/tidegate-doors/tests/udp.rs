@@ -15,7 +15,7 @@ fn policy(limit: &str) -> Policy {
 }
 
 fn routing(pattern: &str) -> Routing {
-    let routes = vec![Route { pattern: pattern.to_owned(), limiter: "ip".to_owned() }];
+    let routes = vec![Route { pattern: pattern.to_owned(), limiter: "ip".to_owned(), ipv6_prefix: None }];
     Routing { routes, ..Routing::default() }
 }
 

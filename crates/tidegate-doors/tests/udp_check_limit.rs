@@ -11,7 +11,11 @@ fn responder() -> Responder {
     let rules = |limit: &str| Rules::new(Algorithm::FixedWindow, &[limit.parse().unwrap()]).unwrap();
     let limiters = limits.map(|(name, limit)| LimiterSpec::new(name, rules(limit)).with_stats());
     let patterns = [("^ws ua=.", "ua"), ("^ws ip=", "ip"), ("^ws global$", "global")];
-    let route = |(pattern, limiter): (&str, &str)| Route { pattern: pattern.to_owned(), limiter: limiter.to_owned() };
+    let route = |(pattern, limiter): (&str, &str)| Route {
+        pattern: pattern.to_owned(),
+        limiter: limiter.to_owned(),
+        ipv6_prefix: None,
+    };
     let routing = Routing { routes: patterns.map(route).to_vec(), ..Routing::default() };
     Responder::new(Gate::embedded(Policy::new(limiters.to_vec()).unwrap()), &routing).unwrap()
 }

@@ -104,6 +104,7 @@ impl Gate {
             && !request.explain
             && !limiter.is_shared()
             && limiter.is_enforced()
+            && !limiter.by_address
         {
             check_key(key)?;
             return Ok(self.decide_one_degraded(limiter, key, request));
@@ -128,6 +129,9 @@ impl Gate {
             // The common case: one table, and no lists to be made for it.
             check_key(key)?;
             let limiter = live.limiter(name)?;
+            if limiter.by_address {
+                return Ok(self.decide_plan(&Plan::of(&live, request)?, request));
+            }
             let mut at = Micros::ZERO;
             let clock = || {
                 at = self.now();
@@ -167,8 +171,8 @@ impl Gate {
         self.0.live.load().limiter(name).cloned()
     }
 
-    /// [`Gate::decide`] for one hit through a handle: the shortest way to a decision, without an [`Answer`] around it.
-    /// `None`: the limiter is disabled.
+    /// [`Gate::decide`] for one hit through a handle: the shortest way to a decision, without an [`Answer`] around it. The
+    /// key is taken as it stands, an address too. `None`: the limiter is disabled.
     ///
     /// # Errors
     /// When the key is empty or too long, or the limiter's states are on other machines.

@@ -5,6 +5,7 @@
 //! from outside. Decisions take well under a microsecond and never wait for anything but a lock.
 
 mod action;
+mod address;
 mod answer;
 mod gate;
 pub mod headers;
@@ -15,6 +16,7 @@ mod policy;
 mod quota_client;
 
 pub use action::{Action, Actions, Analyzed, Event, Incremented, Status, Unless};
+pub use address::Ipv6Prefix;
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use gate::{
     Batch, Cursor, Gate, Hit, HitAnswer, Limiter, LimiterInfo, OpenError, Page, Reloaded, Saves, Settings, StoreHealth,

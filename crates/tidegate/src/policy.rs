@@ -2,6 +2,8 @@
 //!
 //! A policy is data, checked once when it is made; nothing here decides or stores.
 
+use crate::address::{ADDRESS, Ipv6Prefix};
+use std::borrow::Cow;
 use std::{fmt, sync::Arc};
 use tidegate_core::replicas::Schedule;
 use tidegate_core::{KEY_LEN_MAX, Rules};
@@ -19,6 +21,9 @@ pub struct LimiterSpec {
     pub domain: Option<String>,
     /// The request attributes that make its key. None: a request matches it only by name.
     pub by: Vec<String>,
+    /// How many bits of an IPv6 address in the attribute `ip` make its key: an IPv6 client can choose any address of its
+    /// network.
+    pub ipv6_prefix: Ipv6Prefix,
     /// What it allows.
     pub rules: Rules,
     /// Keep key names, so that they can be listed. Without, only hashes are kept.
@@ -56,6 +61,7 @@ impl LimiterSpec {
             scope: None,
             domain: None,
             by: Vec::new(),
+            ipv6_prefix: Ipv6Prefix::default(),
             rules,
             names: true,
             stats: false,
@@ -106,6 +112,12 @@ impl LimiterSpec {
         LimiterSpec { stats: true, ..self }
     }
 
+    /// Is an address a part of its keys?
+    #[must_use]
+    pub fn is_by_address(&self) -> bool {
+        self.by.iter().any(|name| name == ADDRESS)
+    }
+
     /// The name of its `index`-th limit in RateLimit headers: `name`, then `name-2`…
     #[must_use]
     pub fn policy_name(&self, index: usize) -> String {
@@ -124,11 +136,14 @@ impl LimiterSpec {
     /// The key that these attributes make, or `None` when one is missing.
     ///
     /// One attribute is its value. Several are `name=value` joined by commas, with commas and
-    /// backslashes in values escaped, so that no two sets of values share a key.
+    /// backslashes in values escaped, so that no two sets of values share a key. An IPv6 address in `ip` is its network.
     pub(crate) fn key_of(&self, attributes: &[(&str, &[u8])]) -> Option<Vec<u8>> {
-        let value = |name: &str| attributes.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+        let value = |name: &str| {
+            let (_, value) = attributes.iter().find(|(n, _)| *n == name)?;
+            Some(if name == ADDRESS { self.ipv6_prefix.key_of_text(value) } else { Cow::Borrowed(*value) })
+        };
         if let [only] = self.by.as_slice() {
-            return value(only).map(<[u8]>::to_vec);
+            return value(only).map(Cow::into_owned);
         }
         let mut key = Vec::new();
         for (index, name) in self.by.iter().enumerate() {
@@ -137,7 +152,7 @@ impl LimiterSpec {
             }
             key.extend_from_slice(name.as_bytes());
             key.push(b'=');
-            for byte in value(name)? {
+            for byte in value(name)?.iter() {
                 if matches!(byte, b',' | b'\\') {
                     key.push(b'\\');
                 }
@@ -145,6 +160,15 @@ impl LimiterSpec {
             }
         }
         (!self.by.is_empty()).then_some(key)
+    }
+
+    /// The key that somebody who names this limiter means: the same that the attributes would have made.
+    pub(crate) fn key_by_name<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        match self.by.as_slice() {
+            [only] if only == ADDRESS => self.ipv6_prefix.key_of_text(key),
+            [] | [_] => Cow::Borrowed(key),
+            _ => self.ipv6_prefix.key_of_parts(key),
+        }
     }
 }
 
@@ -379,6 +403,24 @@ mod tests {
         assert!(error.to_string().contains(part), "{error}");
     }
 
+    /// With whole addresses, whoever has a /64 has 2^64 keys.
+    #[test]
+    fn s2_ipv6_addresses_count_by_their_network_by_name_as_by_attributes() {
+        let check = |by: &[&str], bits: u8, key: &str| {
+            let spec = LimiterSpec { ipv6_prefix: Ipv6Prefix::new(bits).unwrap(), ..spec("a").by(None, by) };
+            for address in ["2001:db8:1:2::1", "2001:db8:1:2:ffff::"] {
+                let made = spec.key_of(&[("user", b"a,b"), ("ip", address.as_bytes())]).unwrap();
+                assert_eq!(String::from_utf8_lossy(&made), key, "{address} by {by:?}");
+                let named = key.replace("2001:db8:1:2::/64", address);
+                assert_eq!(spec.key_by_name(named.as_bytes()), made, "{named}");
+            }
+        };
+        check(&["ip"], 64, "2001:db8:1:2::/64");
+        check(&["user", "ip"], 64, "user=a\\,b,ip=2001:db8:1:2::/64");
+        check(&["user"], 64, "a,b");
+        assert_eq!(spec("a").key_by_name(b"2001:db8::1"), &b"2001:db8::1"[..], "no limiter of addresses");
+    }
+
     #[test]
     fn refusals_name_the_limiter_and_the_remedy() {
         check(vec![spec("a"), spec("")], 1, "1 to 64");
@@ -412,6 +454,6 @@ mod tests {
         assert_ne!(key(b"u\\", b"x"), key(b"u", b"\\x"));
         assert_eq!(both.key_of(&[("user", b"u1")]), None);
         assert_eq!(spec("a").key_of(&[("user", b"u1")]), None);
-        assert_eq!(spec("a").by(None, &["ip"]).key_of(&[("ip", b"::1")]).unwrap(), b"::1");
+        assert_eq!(spec("a").by(None, &["ip"]).key_of(&[("ip", b"192.0.2.1")]).unwrap(), b"192.0.2.1");
     }
 }

@@ -8,7 +8,9 @@ use super::section::{Known, Section, Text};
 use super::source::{Place, Source};
 use super::tree::{Node, Table, Value};
 use crate::nearest;
-use tidegate::{Algorithm, Grid, GridError, Limit, LimiterSpec, Micros, Policy, PolicyProblem, Rules, Weekday, text};
+use tidegate::{
+    Algorithm, Grid, GridError, Ipv6Prefix, Limit, LimiterSpec, Micros, Policy, PolicyProblem, Rules, Weekday, text,
+};
 
 const KNOWN: Known = Known {
     here: &[
@@ -16,6 +18,7 @@ const KNOWN: Known = Known {
         "scope",
         "domain",
         "by",
+        "ipv6_prefix",
         "algorithm",
         "aligned",
         "week_starts",
@@ -96,6 +99,10 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     let scope = section.text("scope", "notify").map(|scope| scope.text.to_owned());
     let domain = section.text("domain", "login").map(|domain| domain.text.to_owned());
     let by = section.texts("by", "user").unwrap_or_default();
+    let ipv6_prefix = ipv6_prefix(section);
+    if let (Some(node), false) = (section.node("ipv6_prefix"), by.iter().any(|name| name.text == "ip")) {
+        section.refuse(node.place, "ipv6_prefix", "\"by\" has no \"ip\", so that no address counts; leave it out");
+    }
     let names = section.boolean("names").unwrap_or(true);
     let stats = section.boolean("stats").unwrap_or(false);
     let honour_disable = section.boolean("honour_disable").unwrap_or(true);
@@ -116,6 +123,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
             scope,
             domain,
             by,
+            ipv6_prefix: ipv6_prefix.unwrap_or_default(),
             rules,
             names,
             stats,
@@ -126,6 +134,12 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
         },
         name.place,
     ))
+}
+
+/// How many bits of an IPv6 address count.
+pub(super) fn ipv6_prefix(section: &mut Section<'_>) -> Option<Ipv6Prefix> {
+    let bits = section.number("ipv6_prefix", 1..=128, 64)?;
+    u8::try_from(bits).ok().and_then(Ipv6Prefix::new)
 }
 
 fn layout(text: &str) -> Result<bool, String> {

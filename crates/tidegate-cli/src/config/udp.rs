@@ -3,7 +3,7 @@
 //!
 //! What a pattern may be is checked by the door; here its refusals are given a place.
 
-use super::limiter::tables;
+use super::limiter::{ipv6_prefix, tables};
 use super::problem::Problem;
 use super::section::{Known, Section, Text};
 use super::source::Place;
@@ -15,7 +15,7 @@ use tidegate_doors::udp::{Count, Rewrite, Route, RouteProblem, Routes, Routing};
 const KNOWN: Known = Known { here: &["count", "rewrite", "route"], later: &[] };
 const KNOWN_COUNT: Known = Known { here: &["match", "name"], later: &[] };
 const KNOWN_REWRITE: Known = Known { here: &["match", "replace"], later: &[] };
-const KNOWN_ROUTE: Known = Known { here: &["match", "limiter"], later: &[] };
+const KNOWN_ROUTE: Known = Known { here: &["match", "limiter", "ipv6_prefix"], later: &[] };
 
 /// Reads `[udp]`; a route's limiter must be one of the policy's.
 pub(super) fn read(entry: &Entry, policy: &Policy, problems: &mut Vec<Problem>) -> Routing {
@@ -107,8 +107,9 @@ fn read_rewrite(section: &mut Section<'_>, place: Place) -> Option<Rewrite> {
 fn read_route(section: &mut Section<'_>, place: Place, policy: &Policy) -> Option<Route> {
     let pattern = needed(section, place, "match", "^ws ip=");
     let limiter = needed(section, place, "limiter", "ws-ip");
+    let ipv6_prefix = ipv6_prefix(section);
     let (pattern, limiter) = (pattern?, limiter?);
-    let route = Route { pattern: pattern.text.to_owned(), limiter: limiter.text.to_owned() };
+    let route = Route { pattern: pattern.text.to_owned(), limiter: limiter.text.to_owned(), ipv6_prefix };
     if let Err(problem) = route.check() {
         section.refuse(pattern.place, "match", &problem.to_string());
         return None;
@@ -177,6 +178,14 @@ mod tests {
         assert!(read(&format!("{http}{ROUTE}"), &[("TIDEGATE_DOORS__UDP", "127.0.0.1:0")]).is_ok());
         let wrong = read(&format!("[doors]\nudp = \"x\"\n{ROUTE}"), &[]).unwrap_err();
         assert!(!wrong.contains("opens no UDP door"), "no second error for the same mistake: {wrong}");
+    }
+
+    #[test]
+    fn s2_routes_may_ask_for_networks() {
+        let udp = read(&format!("{ROUTE}ipv6_prefix = 56\n{ROUTE}"), &[]).unwrap().udp;
+        let prefixes: Vec<Option<u8>> = udp.routes.iter().map(|route| Some(route.ipv6_prefix?.bits())).collect();
+        assert_eq!(prefixes, [Some(56), None]);
+        check(&format!("{ROUTE}ipv6_prefix = 0"), "7:15: udp.route 1 ipv6_prefix: 0 is no whole number from 1 to 128");
     }
 
     #[test]

@@ -70,6 +70,9 @@ fn push_limiter(body: &mut String, info: &LimiterInfo) {
     }
     body.push_str(",\"by\":");
     push_list(body, spec.by.iter().cloned());
+    if spec.is_by_address() {
+        body.push_str(&format!(",\"ipv6_prefix\":{}", spec.ipv6_prefix.bits()));
+    }
     let counts = &info.counts;
     body.push_str(&format!(
         ",\"names\":{},\"honour_disable\":{},\"entries\":{},\"bytes\":{},\"counts\":{{\"allowed\":{},\"denied\":{},\"peeked\":{},\"sketched_allowed\":{},\"sketched_denied\":{}}}}}",

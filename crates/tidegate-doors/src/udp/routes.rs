@@ -13,6 +13,7 @@ use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, ClassBytes, ClassBytesRange, Hir, Repetition};
 use std::borrow::Cow;
 use std::fmt;
+use tidegate::Ipv6Prefix;
 use tidegate_wire::udp::REQUEST_LEN_MAX;
 
 /// What the configuration says, in order.
@@ -51,6 +52,8 @@ pub struct Route {
     pub pattern: String,
     /// The limiter's name.
     pub limiter: String,
+    /// The first IPv6 address in a key counts as its network of so many bits; `None`: as it stands.
+    pub ipv6_prefix: Option<Ipv6Prefix>,
 }
 
 /// Most routes.
@@ -175,6 +178,8 @@ pub struct Routes {
     routes: meta::Regex,
     counts: Vec<Template>,
     rewrites: Vec<Template>,
+    /// By route; empty: no route asks for networks.
+    prefixes: Vec<Option<Ipv6Prefix>>,
 }
 
 /// What the rules say of a key.
@@ -222,6 +227,10 @@ impl Routes {
             routes: first_of(&routing)?,
             counts: counts.iter().map(Count::compiled).collect::<Result<_, _>>()?,
             rewrites: rewrites.iter().map(Rewrite::compiled).collect::<Result<_, _>>()?,
+            prefixes: match routes.iter().all(|route| route.ipv6_prefix.is_none()) {
+                true => Vec::new(),
+                false => routes.iter().map(|route| route.ipv6_prefix).collect(),
+            },
         })
     }
 
@@ -235,6 +244,19 @@ impl Routes {
     #[must_use]
     #[inline]
     pub fn find<'k>(&self, caches: &mut Caches, key: &'k [u8]) -> Found<'k> {
+        let mut found = self.find_address(caches, key);
+        if let Some(Some(prefix)) = found.route.and_then(|route| self.prefixes.get(route)) {
+            found.key = match found.key {
+                Cow::Borrowed(key) => prefix.key_within(key),
+                Cow::Owned(key) => Cow::Owned(prefix.key_within(&key).into_owned()),
+            };
+        }
+        found
+    }
+
+    /// The same, with addresses as they stand.
+    #[inline]
+    fn find_address<'k>(&self, caches: &mut Caches, key: &'k [u8]) -> Found<'k> {
         let before_routes = self.counts.len() + self.rewrites.len();
         match first_match(&self.all, &mut caches.all, key) {
             Some(first) if first < before_routes => {
@@ -367,13 +389,31 @@ mod tests {
             pattern: (*pattern).to_owned(),
             replacement: (*replacement).to_owned(),
         };
-        let route = |pattern: &&str| Route { pattern: (*pattern).to_owned(), limiter: "x".to_owned() };
+        let route =
+            |pattern: &&str| Route { pattern: (*pattern).to_owned(), limiter: "x".to_owned(), ipv6_prefix: None };
         let (rewrites, routes) = (rewrites.iter().map(rewrite).collect(), routes.iter().map(route).collect());
         Routing { rewrites, routes, ..Routing::default() }
     }
 
     fn count(pattern: &str, name: &str) -> Count {
         Count { pattern: pattern.to_owned(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn s2_a_route_may_count_addresses_by_their_network() {
+        let mut rules = routing(&[("^old ", "ws ")], &["^ws ip=", "^search ip="]);
+        rules.routes[0].ipv6_prefix = Ipv6Prefix::new(64);
+        let routes = Routes::new(&rules).unwrap();
+        let mut caches = routes.caches();
+        for (key, expected) in [
+            ("ws ip=2001:db8:1:2:3::4", "ws ip=2001:db8:1:2::/64"),
+            ("old ip=2001:db8:1:2:5::6", "ws ip=2001:db8:1:2::/64"),
+            ("ws ip=192.0.2.1", "ws ip=192.0.2.1"),
+            ("search ip=2001:db8:1:2:3::4", "search ip=2001:db8:1:2:3::4"),
+            ("none ip=2001:db8:1:2:3::4", "none ip=2001:db8:1:2:3::4"),
+        ] {
+            assert_eq!(String::from_utf8_lossy(&routes.find(&mut caches, key.as_bytes()).key), expected, "{key}");
+        }
     }
 
     #[test]

@@ -90,6 +90,33 @@ fn an_explanation_names_every_limiter_that_matched() {
     assert_eq!(body["explanation"][0]["limits"][0]["remaining"], 1);
 }
 
+/// Counted whole, whoever has a /64 has 2^64 addresses.
+#[test]
+fn s2_ipv6_addresses_count_by_their_network() {
+    let server = Server::start();
+    check(
+        &server,
+        r#"
+        GET /v1/allowed?domain=login&ip=2001:db8:1:2::1 -> 200 "remaining":2
+        GET /v1/allowed?domain=login&ip=2001%3Adb8%3A1%3A2%3Affff%3A%3A -> 200 "remaining":1
+        POST /v1/hit {"domain":"login","attributes":{"ip":"[2001:db8:1:2::3]:4711"}} -> 200 "remaining":0
+        POST /v1/hit {"limiter":"login-ip","key":"2001:db8:1:2::4"} -> 429
+        POST /v1/hit {"limiter":"login-ip","key":"2001:db8:1:2::/64","explain":true} -> 429 "key":"2001:db8:1:2::/64"
+        GET /v1/limiters/login-ip/keys/2001:db8:1:2::5 -> 429
+        GET /v1/allowed?domain=login&ip=2001:db8:1:3::1 -> 200 "remaining":2
+        GET /v1/allowed?domain=login&ip=::ffff:192.0.2.1 -> 200 "remaining":2
+        GET /v1/allowed?domain=login&ip=192.0.2.1 -> 200 "remaining":1
+        GET /v1/limiters/login-ip/keys -> 200 {"keys":["192.0.2.1","2001:db8:1:2::/64","2001:db8:1:3::/64"],"next":null}
+        PUT /v1/limiters/login-ip/keys/2001:db8:9::1/block {"for":"10m"} -> 200
+        GET /v1/allowed?domain=login&ip=2001:db8:9::2 -> 429 "reason":"blocked"
+        DELETE /v1/limiters/login-ip/keys/2001:db8:9::3/block -> 200 {"unblocked":true}
+        GET /v1/limiters/login-ip -> 200 "by":["ip"],"ipv6_prefix":64
+        GET /v1/limiters/login-user -> 200 !ipv6_prefix
+        POST /v1/hit {"limiter":"api","key":"2001:db8::1"} -> 200 "remaining":2
+        POST /v1/hit {"limiter":"api","key":"2001:db8::2"} -> 200 "remaining":2"#,
+    );
+}
+
 #[test]
 fn the_design_notes_question_by_query() {
     check(

@@ -37,6 +37,8 @@ pub struct Limiter {
     pub(super) share: Option<Arc<ArcSwap<LimiterSpec>>>,
     /// The limiter with this process's part of its rules, for when the store does not answer.
     pub(super) fallback: Arc<LimiterSpec>,
+    /// Is an address a part of its keys?
+    pub(super) by_address: bool,
 }
 
 /// A limiter with the rules by which it decides now.
@@ -107,7 +109,7 @@ impl Limiter {
         };
         let table = memory.table(spec.scope(), spec.shape(), &fallback.rules);
         let store = if share.is_some() { local } else { store }.clone();
-        Limiter { spec: Arc::clone(spec), table, store, share, fallback }
+        Limiter { spec: Arc::clone(spec), table, store, share, fallback, by_address: spec.is_by_address() }
     }
 
     /// Its definition.

@@ -4,6 +4,7 @@ use super::Gate;
 use super::limiter::{InForce, Limiter};
 use super::plan::answered;
 use crate::{Answer, AskError};
+use std::borrow::Cow;
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::{KeyError, Micros, check_key};
@@ -111,13 +112,14 @@ impl Gate {
     pub fn hit_many(&self, limiter: &str, keys: &[&[u8]], cost: u32) -> Result<Vec<Answer>, AskError> {
         self.is_local()?;
         let limiter = self.limiter(limiter)?;
+        let keys: Vec<Cow<'_, [u8]>> = keys.iter().map(|key| limiter.spec.key_by_name(key)).collect();
         keys.iter().try_for_each(|key| check_key(key))?;
         let (now, spec) = (self.now(), limiter.in_force());
         if !limiter.is_enforced() {
             return Ok(vec![limiter.disabled_answer(now); keys.len()]);
         }
         let mut answers = Vec::with_capacity(keys.len());
-        limiter.table.hit_many(&spec.rules, keys.iter().copied(), cost, now, |ruling| {
+        limiter.table.hit_many(&spec.rules, keys.iter().map(|key| &**key), cost, now, |ruling| {
             answers.push(answered(&spec, &ruling, now));
         });
         Ok(answers)

@@ -6,6 +6,7 @@
 use super::limiter::Limiter;
 use super::{Cursor, Gate, LimiterInfo, Page, Usage};
 use crate::{Analyzed, AskError, Incremented, Status};
+use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -53,7 +54,7 @@ impl Gate {
         count: u32,
         at: Option<Micros>,
     ) -> Result<Incremented, AskError> {
-        let limiter = self.limiter_of(limiter, key)?;
+        let (limiter, key) = &self.limiter_of(limiter, key)?;
         limiter.check_buckets("increment")?;
         if !limiter.is_enforced() {
             let timestamp = at.unwrap_or_else(|| self.now());
@@ -61,13 +62,13 @@ impl Gate {
         }
         let spec = limiter.in_force();
         let question = limiter.question(&spec, key);
-        let told = self.within_deadline(&limiter, &question, async |when| {
+        let told = self.within_deadline(limiter, &question, async |when| {
             limiter.store.increment(&question, count, at, when).await
         });
         match told.await {
             Ok((now, counted)) => Ok(Incremented { timestamp: at.unwrap_or(now), counted, degraded: None }),
             Err(error @ StoreError::Unsupported(_)) => Err(error.into()),
-            Err(error) => self.increment_degraded(&limiter, key, (count, at), error),
+            Err(error) => self.increment_degraded(limiter, key, (count, at), error),
         }
     }
 
@@ -77,20 +78,20 @@ impl Gate {
     /// # Errors
     /// An unknown limiter, one that does not count in buckets, or a bad key.
     pub async fn analyze(&self, limiter: &str, key: &[u8], if_blocked: IfBlocked) -> Result<Analyzed, AskError> {
-        let limiter = self.limiter_of(limiter, key)?;
+        let (limiter, key) = &self.limiter_of(limiter, key)?;
         limiter.check_buckets("analyze")?;
         if !limiter.is_enforced() {
             return Ok(Analyzed { at: self.now(), status: Status::Ok, degraded: None });
         }
         let spec = limiter.in_force();
         let question = limiter.question(&spec, key);
-        let found = self.within_deadline(&limiter, &question, async |when| {
+        let found = self.within_deadline(limiter, &question, async |when| {
             limiter.store.analyze(&question, if_blocked, when).await
         });
         match found.await {
             Ok((at, analysis)) => Ok(Analyzed::of(&spec, key, at, analysis)),
             Err(error @ StoreError::Unsupported(_)) => Err(error.into()),
-            Err(error) => self.analyze_degraded(&limiter, key, if_blocked, error),
+            Err(error) => self.analyze_degraded(limiter, key, if_blocked, error),
         }
     }
 
@@ -99,7 +100,7 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter, the key is bad, a full table has no place for it, or the store does not answer.
     pub async fn block(&self, limiter: &str, key: &[u8], span: Micros) -> Result<Micros, AskError> {
-        let limiter = self.limiter_of(limiter, key)?;
+        let (limiter, key) = &self.limiter_of(limiter, key)?;
         let spec = limiter.in_force();
         let until = limiter.store.block(&limiter.question(&spec, key), span, self.when()).await?;
         until.ok_or_else(|| AskError::Full { limiter: spec.name.clone() })
@@ -110,7 +111,7 @@ impl Gate {
     /// # Errors
     /// When there is no such limiter, the key is bad, or the store does not answer.
     pub async fn unblock(&self, limiter: &str, key: &[u8]) -> Result<bool, AskError> {
-        let limiter = self.limiter_of(limiter, key)?;
+        let (limiter, key) = &self.limiter_of(limiter, key)?;
         let spec = limiter.in_force();
         Ok(limiter.store.unblock(&limiter.question(&spec, key), self.when()).await?)
     }
@@ -221,9 +222,13 @@ impl Gate {
         When { now: self.0.clock.manual_now(), by: Instant::now() + OPERATE_WITHIN }
     }
 
-    fn limiter_of(&self, limiter: &str, key: &[u8]) -> Result<Limiter, AskError> {
+    /// A limiter, and the key that it uses for the one that was named.
+    fn limiter_of<'k>(&self, limiter: &str, key: &'k [u8]) -> Result<(Limiter, Cow<'k, [u8]>), AskError> {
         check_key(key)?;
-        self.limiter(limiter)
+        let limiter = self.limiter(limiter)?;
+        let key = limiter.spec.key_by_name(key);
+        check_key(&key)?;
+        Ok((limiter, key))
     }
 }
 

@@ -74,7 +74,8 @@ impl<'a> Plan<'a> {
             Target::Limiter { name, key } => {
                 // The key first: a bad one is refused whatever the limiter.
                 check_key(key)?;
-                Ok(Plan(vec![Check::new(live.limiter(name)?, Cow::Borrowed(key))?]))
+                let limiter = live.limiter(name)?;
+                Ok(Plan(vec![Check::new(limiter, limiter.spec.key_by_name(key))?]))
             }
             Target::Attributes { domain, attributes } => {
                 let matching = live

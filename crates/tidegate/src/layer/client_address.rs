@@ -4,8 +4,9 @@
 //! So entries are counted from the right, one for each trusted hop, and never taken from the left.
 //! An IPv6 client owns a /64 at least, so its key is the network.
 
+use crate::Ipv6Prefix;
 use http::HeaderMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 /// The client's address behind `trusted_hops` proxies, each of which appends the address that it
 /// saw to X-Forwarded-For.
@@ -39,13 +40,7 @@ fn parse(entry: &[u8]) -> Option<IpAddr> {
 /// ```
 #[must_use]
 pub fn key_of_address(address: IpAddr) -> String {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            format!("{}/64", Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-    }
+    Ipv6Prefix::default().key_of(address)
 }
 
 #[cfg(test)]

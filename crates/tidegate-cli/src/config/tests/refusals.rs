@@ -3,6 +3,25 @@
 use super::check_parts;
 
 #[test]
+fn s2_ipv6_prefixes_are_checked() {
+    let limiter = "[[limiter]]\nname = \"a\"\nlimits = [\"1 per day\"]\n";
+    for (settings, parts) in [
+        (
+            "by = [\"ip\"]\nipv6_prefix = 129",
+            "5:15: limiter \"a\" ipv6_prefix: 129 is no whole number from 1 to 128; write one, such as ipv6_prefix = 64",
+        ),
+        ("by = [\"ip\"]\nipv6_prefix = \"/64\"", "5:15: limiter \"a\" ipv6_prefix: \"/64\" is a string, not a number"),
+        (
+            "by = [\"user\"]\nipv6_prefix = 64",
+            "5:15: limiter \"a\" ipv6_prefix: \"by\" has no \"ip\", so that no address counts; leave it out",
+        ),
+        ("ipv6_prefix = 64", "4:15: limiter \"a\" ipv6_prefix: \"by\" has no \"ip\""),
+    ] {
+        check_parts(&format!("{limiter}{settings}"), &[parts]);
+    }
+}
+
+#[test]
 fn store_and_doors_are_checked() {
     for (text, parts) in [
         (
