@@ -60,6 +60,58 @@ fn f2_a_store_that_is_not_required_may_come_later() {
     assert!(!server.log().contains("secret"), "{}", server.log());
 }
 
+/// `tidegate hit` said "the cost is above the limit … and can never pass" and "no limit applies"; HTTP "ask for less".
+#[test]
+fn f2_degraded_answers_say_so_why_and_when_to_try_again() {
+    for (settings, cost, code, said, detail) in [
+        (
+            "on_failure = \"deny\"",
+            "1",
+            1,
+            "denied: api u, the store does not answer, and the limiter denies until it does; try again in 1 second",
+            Some("the store does not answer, and limiter api denies until it does; try again in 1000 ms"),
+        ),
+        (
+            "on_failure = \"allow\"",
+            "1",
+            0,
+            "allowed: api u, the store does not answer, and the limiter allows everything until it does",
+            None,
+        ),
+        (
+            "local_share = 0.4",
+            "1",
+            0,
+            "allowed: api u, 0 of 1 left; as new in 1 hour (by this server alone, as the store does not answer)",
+            None,
+        ),
+        (
+            "local_share = 0.4",
+            "2",
+            1,
+            "denied: api u, the store does not answer, and this server's share of the limit is less than the cost; try again in 1 second",
+            Some(
+                "the store does not answer, and limiter api has a smaller share than this cost on this server: 1 per 1h; try again in 1000 ms",
+            ),
+        ),
+        ("local_share = 0.4", "4", 1, "denied: api u, the cost is above the limit of 1 and can never pass", None),
+    ] {
+        let folder = Folder::new();
+        let server = Server::start(&folder, Some(&config(&folder, servers::free_port(), settings)));
+        let output = server.ask(&["hit", "api", "u", "--cost", cost]);
+        assert_eq!(output.status.code(), Some(code), "{settings}");
+        assert!(server::stdout(&output).starts_with(said), "{settings} {cost}: {}", server::stdout(&output));
+        if let Some(detail) = detail {
+            let answer = server.json(&["hit", "api", "u", "--cost", cost]).1;
+            assert_eq!((answer["detail"].as_str(), answer["retry_after_ms"].as_u64()), (Some(detail), Some(1_000)));
+            assert_eq!(
+                (answer["reason"].as_str(), answer["violated-policies"].as_array().unwrap().len()),
+                (Some("degraded"), 0)
+            );
+        }
+    }
+}
+
 #[test]
 fn a_store_that_drops_keys_is_warned_of() {
     let folder = Folder::new();

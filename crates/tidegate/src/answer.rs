@@ -85,7 +85,8 @@ pub enum Reason {
     Disabled,
     /// The cost is above what the limit ever allows.
     CostAboveLimit,
-    /// The store did not answer, and it was not asked what the limits say.
+    /// The store did not answer, and it was not asked what the limits say; or this process's share of a limit is less than
+    /// the cost.
     Degraded,
 }
 

@@ -4,11 +4,14 @@
 //! are limiter names (`A–Z a–z 0–9 _ . -`), so nothing needs escaping.
 //! Invariant: Retry-After is never earlier than the end of `t`; both are the same number.
 
-use crate::{Answer, LimiterSpec, Reason};
+use crate::{Answer, LimiterSpec, OnFailure, Reason};
 use tidegate_core::Micros;
 
 /// The type of the problem that a denial is (RFC 9457, registered by the RateLimit draft).
 pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// The type of the problem that a denial without the store is: no quota is known to be exceeded (from the same draft).
+pub const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 /// The header fields of an answer, as in draft-ietf-httpapi-ratelimit-headers-11.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -116,14 +119,22 @@ pub fn push_answer_members(text: &mut String, answer: &Answer) {
 /// Writes `"type":…,"title":…,"status":429,"detail":…,"violated-policies":[…]`: what a denial's
 /// body holds besides the answer's members.
 pub fn push_problem_members(text: &mut String, answer: &Answer, status: u16) {
+    let (problem, title) = match answer.reason {
+        Reason::Degraded => {
+            (REDUCED_CAPACITY, "Request cannot be satisfied due to temporary server capacity constraints")
+        }
+        _ => (QUOTA_EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded"),
+    };
     text.push_str("\"type\":\"");
-    text.push_str(QUOTA_EXCEEDED);
-    text.push_str("\",\"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\"status\":");
+    text.push_str(problem);
+    text.push_str("\",\"title\":\"");
+    text.push_str(title);
+    text.push_str("\",\"status\":");
     push_number(text, u64::from(status));
     text.push_str(",\"detail\":\"");
     push_detail(text, answer);
     text.push_str("\",\"violated-policies\":[");
-    if let Some(limiter) = &answer.limiter {
+    if let Some(limiter) = answer.limiter.as_ref().filter(|_| answer.reason != Reason::Degraded) {
         push_policy_name(text, limiter, answer.limit_index);
     }
     text.push(']');
@@ -134,14 +145,29 @@ fn push_detail(text: &mut String, answer: &Answer) {
     let Some(limiter) = &answer.limiter else {
         return text.push_str("the request is denied");
     };
+    let is_local = answer.degraded == Some(OnFailure::Local);
+    if answer.reason == Reason::Degraded {
+        text.push_str("the store does not answer, and ");
+    }
     text.push_str("limiter ");
     text.push_str(&limiter.name);
-    if answer.reason == Reason::Blocked {
-        text.push_str(" blocks this key");
-    } else if let Some(limit) = limiter.rules.limits().get(answer.limit_index) {
-        let verb = if answer.reason == Reason::CostAboveLimit { " never allows this cost: " } else { " allows " };
-        text.push_str(verb);
+    text.push_str(match answer.reason {
+        Reason::Blocked => " blocks this key",
+        Reason::CostAboveLimit => " never allows this cost: ",
+        Reason::Degraded if is_local => " has a smaller share than this cost on this server: ",
+        Reason::Degraded => " denies until it does",
+        _ => " allows ",
+    });
+    let shows_limit = match answer.reason {
+        Reason::Blocked => false,
+        Reason::Degraded => is_local,
+        _ => true,
+    };
+    if let Some(limit) = limiter.rules.limits().get(answer.limit_index).filter(|_| shows_limit) {
         text.push_str(&limit.to_string());
+    }
+    if is_local && answer.reason != Reason::Degraded {
+        text.push_str(" on this server while the store does not answer");
     }
     match answer.retry_after {
         Some(wait) => {
@@ -244,6 +270,34 @@ mod tests {
         push_problem_members(&mut text, &denied(&["3 per day"], 0, None), 429);
         assert!(text.contains("never allows this cost: 3 per 1d; waiting does not help, ask for less"), "{text}");
         assert!(text.ends_with(r#""violated-policies":["api"]"#), "{text}");
+    }
+
+    /// A denial because the store was down said that the cost could never pass.
+    #[test]
+    fn a_degraded_denial_says_so_why_and_when_to_try_again() {
+        let check = |reason, mode, retry_after: Option<u64>, detail: &str, policies: &str| {
+            let answer = Answer { reason, degraded: Some(mode), ..denied(&["3 per day"], 0, retry_after) };
+            let mut text = String::new();
+            push_problem_members(&mut text, &answer, 429);
+            assert!(text.contains(&format!("\"detail\":\"{detail}\"")), "{text}");
+            assert!(text.ends_with(&format!("\"violated-policies\":[{policies}]")), "{text}");
+            assert_eq!(text.contains("temporary-reduced-capacity"), reason == Reason::Degraded, "{text}");
+        };
+        let down = "the store does not answer";
+        let denies = format!("{down}, and limiter api denies until it does; try again in 1000 ms");
+        check(Reason::Degraded, OnFailure::Deny, Some(1_000_000), &denies, "");
+        let small = format!(
+            "{down}, and limiter api has a smaller share than this cost on this server: 3 per 1d; try again in 1000 ms"
+        );
+        check(Reason::Degraded, OnFailure::Local, Some(1_000_000), &small, "");
+        let limited = format!("limiter api allows 3 per 1d on this server while {down}; try again in 2 ms");
+        check(Reason::Limited, OnFailure::Local, Some(2_000), &limited, "\"api\"");
+        let blocked = format!("limiter api blocks this key on this server while {down}; try again in 2 ms");
+        check(Reason::Blocked, OnFailure::Local, Some(2_000), &blocked, "\"api\"");
+        let never = format!(
+            "limiter api never allows this cost: 3 per 1d on this server while {down}; waiting does not help, ask for less"
+        );
+        check(Reason::CostAboveLimit, OnFailure::Local, None, &never, "\"api\"");
     }
 
     #[test]

@@ -16,7 +16,29 @@ pub(super) struct Answer {
     reset_after_ms: Option<u64>,
     reason: String,
     #[serde(default)]
+    degraded: Option<Degraded>,
+    #[serde(default)]
     explanation: Vec<Explained>,
+}
+
+/// How it was decided while the store did not answer.
+#[derive(Deserialize, Clone, Copy, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum Degraded {
+    Local,
+    Allow,
+    Deny,
+}
+
+impl Degraded {
+    /// Behind what is said otherwise.
+    const fn because(self) -> &'static str {
+        match self {
+            Degraded::Local => "by this server alone, as the store does not answer",
+            Degraded::Allow => "the store does not answer, and the limiter allows everything until it does",
+            Degraded::Deny => "the store does not answer, and the limiter denies until it does",
+        }
+    }
 }
 
 /// What one limiter had to say.
@@ -47,13 +69,26 @@ pub(super) fn answer(limiter: &str, key: &[u8], answer: &Answer) -> String {
 }
 
 fn because(answer: &Answer) -> String {
+    let wait =
+        answer.retry_after_ms.map_or(String::new(), |wait| format!("; try again in {}", human::duration_ms(wait)));
+    match (answer.degraded, answer.reason.as_str()) {
+        (Some(Degraded::Local), "degraded") => {
+            format!("the store does not answer, and this server's share of the limit is less than the cost{wait}")
+        }
+        (Some(mode), "degraded") => format!("{}{wait}", mode.because()),
+        (Some(mode), _) => format!("{} ({})", by_limits(answer), mode.because()),
+        (None, _) => by_limits(answer),
+    }
+}
+
+fn by_limits(answer: &Answer) -> String {
     let left = match (answer.remaining, answer.limit) {
         (Some(remaining), Some(limit)) => format!("{} of {} left", human::count(remaining), human::count(limit)),
         _ => "no limit applies".to_owned(),
     };
     match (answer.reason.as_str(), answer.retry_after_ms, answer.reset_after_ms) {
         ("disabled", ..) => "the limiter is disabled and counts nothing".to_owned(),
-        ("cost_above_limit", ..) | (_, None, _) if !answer.allowed => {
+        ("cost_above_limit", ..) => {
             format!("the cost is above the limit of {} and can never pass", human::count(answer.limit.unwrap_or(0)))
         }
         ("blocked", Some(wait), _) => format!("blocked for another {}", human::duration_ms(wait)),
@@ -166,16 +201,26 @@ pub(super) struct Counted {
     count: u64,
     timestamp: serde_json::Number,
     counted: bool,
+    #[serde(default)]
+    degraded: Option<Degraded>,
 }
 
 pub(super) fn counted(limiter: &str, key: &[u8], told: &Counted) -> String {
     let (key, count, at) = (human::key(key), human::count(told.count), instant(&told.timestamp));
-    match told.counted {
+    let out = match told.counted {
         true => format!("counted: {limiter} {key}, {count} at {at}"),
         false => {
             format!("not counted: {limiter} {key}, {count} at {at} is nothing, too old, or the limiter is disabled")
         }
+    };
+    with_degraded(out, told.degraded)
+}
+
+fn with_degraded(mut out: String, degraded: Option<Degraded>) -> String {
+    if let Some(mode) = degraded {
+        let _ = write!(out, " ({})", mode.because());
     }
+    out
 }
 
 /// What a key's counts say.
@@ -185,6 +230,8 @@ pub(super) struct Analysis {
     sum: Option<u64>,
     limit: Option<String>,
     blocked_until: Option<serde_json::Number>,
+    #[serde(default)]
+    degraded: Option<Degraded>,
 }
 
 impl Analysis {
@@ -201,7 +248,7 @@ pub(super) fn analysis(limiter: &str, key: &[u8], told: &Analysis) -> String {
     if let Some(until) = &told.blocked_until {
         let _ = write!(out, ", blocked until {}", instant(until));
     }
-    out
+    with_degraded(out, told.degraded)
 }
 
 /// `2026-11-15 21:39:59 UTC`, to the second.
@@ -227,4 +274,37 @@ pub(super) fn unblocked(limiter: &str, key: &[u8], was_blocked: bool) -> String 
 
 pub(super) fn unblocked_all(limiter: &str, count: u64) -> String {
     format!("unblocked: {limiter}, {}", human::plural(count, "key"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(members: &str, expected: &str) {
+        let rest = r#""limiter":"api","remaining":null,"reset_after_ms":null"#;
+        let told: Answer = serde_json::from_str(&format!("{{{rest},{members}}}")).unwrap();
+        assert_eq!(answer("api", b"u1", &told), expected);
+    }
+
+    /// A denial because the store was down was told as a cost that can never pass, an admission as "no limit applies".
+    #[test]
+    fn degraded_answers_say_so_why_and_when_to_try_again() {
+        check(
+            r#""allowed":false,"limit":null,"retry_after_ms":1000,"reason":"degraded","degraded":"deny""#,
+            "denied: api u1, the store does not answer, and the limiter denies until it does; try again in 1 second",
+        );
+        check(
+            r#""allowed":true,"limit":null,"retry_after_ms":null,"reason":"degraded","degraded":"allow""#,
+            "allowed: api u1, the store does not answer, and the limiter allows everything until it does",
+        );
+        check(
+            r#""allowed":false,"limit":5,"retry_after_ms":1000,"reason":"degraded","degraded":"local""#,
+            "denied: api u1, the store does not answer, and this server's share of the limit is less than the cost; try again in 1 second",
+        );
+        check(
+            r#""allowed":false,"limit":5,"retry_after_ms":null,"reason":"cost_above_limit""#,
+            "denied: api u1, the cost is above the limit of 5 and can never pass",
+        );
+    }
 }

@@ -38,7 +38,12 @@ impl Gate {
         }
         let parts: Vec<Part<'_>> = local.iter().map(Check::fallback_part).collect();
         let answers = decide_all(&parts, request.cost, request.intent, request.explain, || self.now());
-        marked(Plan(local).combine(answers, request), OnFailure::Local)
+        let local = Plan(local);
+        let answer = local.combine(answers, request);
+        let decided =
+            |check: &&Check<'_>| answer.limiter.as_ref().is_some_and(|spec| spec.name == check.limiter.spec.name);
+        let decided = local.0.iter().find(decided).map(|check| &*check.limiter.spec);
+        by_share(answer, decided, request.cost)
     }
 
     /// The shortest way for one key: no lists are made.
@@ -50,8 +55,10 @@ impl Gate {
         };
         let ruling = self.rule_degraded(limiter, key, request.cost, request.intent, clock);
         let mode = self.on_failure(limiter);
-        let spec = if mode == OnFailure::Local { &limiter.fallback } else { &limiter.spec };
-        marked(answered(spec, &ruling, at), mode)
+        match mode {
+            OnFailure::Local => by_share(answered(&limiter.fallback, &ruling, at), Some(&limiter.spec), request.cost),
+            OnFailure::Allow | OnFailure::Deny => marked(answered(&limiter.spec, &ruling, at), mode),
+        }
     }
 
     /// One hit of many, without the store.
@@ -132,16 +139,31 @@ impl Gate {
 /// When a decision that the store could not make is worth asking for again.
 const TRY_AGAIN: Micros = Micros::from_secs(1);
 
-/// An answer that says how it came about.
-fn marked(mut answer: Answer, mode: OnFailure) -> Answer {
-    answer.degraded = Some(mode);
-    if mode != OnFailure::Local {
-        answer.reason = Reason::Degraded;
-        answer.remaining = None;
-        answer.reset_after = None;
-        answer.retry_after = None;
+/// An answer that says how it came about: no limit was asked.
+fn marked(answer: Answer, mode: OnFailure) -> Answer {
+    Answer {
+        degraded: Some(mode),
+        reason: Reason::Degraded,
+        limit: None,
+        remaining: None,
+        reset_after: None,
+        // The store may be back by then, which is all that a denial waits for.
+        retry_after: (!answer.allowed).then_some(TRY_AGAIN),
+        ..answer
     }
-    answer
+}
+
+/// An answer by this process's share of the limits; `decided` is the limiter that decided, with its whole limits. A cost that
+/// is above the share alone can pass when the store is back.
+fn by_share(answer: Answer, decided: Option<&LimiterSpec>, cost: u32) -> Answer {
+    let answer = Answer { degraded: Some(OnFailure::Local), ..answer };
+    let fits = |spec: &LimiterSpec| spec.rules.limits().iter().all(|limit| cost <= limit.burst());
+    match answer.reason {
+        Reason::CostAboveLimit if decided.is_some_and(fits) => {
+            Answer { reason: Reason::Degraded, retry_after: Some(TRY_AGAIN), ..answer }
+        }
+        _ => answer,
+    }
 }
 
 fn allowed(spec: &LimiterSpec) -> Ruling {
