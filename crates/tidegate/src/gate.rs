@@ -9,6 +9,7 @@ mod degraded;
 mod error_stats;
 mod fallback;
 mod flags;
+mod housekeeping;
 mod info;
 mod limiter;
 mod many;
@@ -29,8 +30,10 @@ use limiter::Live;
 use open::{FailureSettings, Snapshots};
 use plan::{Check, Plan};
 use shares::Shares;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::{Micros, check_key};
 use tidegate_store::{Asked, Memory, Part, Question, Store, StoreError, decide_all};
@@ -74,6 +77,8 @@ struct Inner {
     degraded: AtomicU64,
     /// For threads that wait for a store on other machines.
     runtime: Option<Handle>,
+    /// The housekeeping ends when it is dropped.
+    _tended: Sender<Infallible>,
 }
 
 /// What a new policy did to the states.
@@ -289,8 +294,8 @@ impl Gate {
         self.0.clock.now()
     }
 
-    /// Housekeeping, to be called about once a second: follows the wall clock, drops idle keys of a
-    /// part of the tables and gives their memory back.
+    /// Housekeeping: follows the wall clock, drops idle keys of a part of the tables and gives their memory back. The gate does
+    /// it by itself once a second; only for one with a [`Clock::manual`] it is its owner's to call.
     pub fn tend(&self) {
         self.0.clock.follow_wall();
         let turn = self.0.tend_turn.fetch_add(1, Relaxed);

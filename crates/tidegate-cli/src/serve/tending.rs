@@ -1,4 +1,5 @@
-//! What goes on beside the requests: idle keys are dropped, and state is saved now and then.
+//! What goes on beside the requests: the store is looked at, and state is saved now and then. Idle keys are dropped by the gate
+//! itself.
 
 use super::store::Watch;
 use super::told_to_stop;
@@ -10,16 +11,16 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use tracing::{error, info};
 
-/// How often the engine tidies up.
-const TEND_EVERY: Duration = Duration::from_secs(1);
+/// How often the store is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often a failure that lasts is logged.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// Tends and saves until the server stops. The last snapshot is written by `serve`.
+/// Looks at the store and saves until the server stops. The last snapshot is written by `serve`.
 pub(crate) async fn run(gate: Gate, store: Store, stopped: watch::Receiver<bool>) -> Result<(), String> {
-    let mut tend = interval(TEND_EVERY);
+    let mut look = interval(LOOK_EVERY);
     let mut save = interval_at(Instant::now() + store.snapshot_every, store.snapshot_every);
-    tend.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     save.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut watch = Watch::default();
     let mut saver = Saver { failing_since_told: None };
@@ -27,10 +28,7 @@ pub(crate) async fn run(gate: Gate, store: Store, stopped: watch::Receiver<bool>
     loop {
         tokio::select! {
             () = &mut stop => return Ok(()),
-            _ = tend.tick() => {
-                watch.look(&gate).await;
-                aside(&gate, Gate::tend).await?;
-            }
+            _ = look.tick() => watch.look(&gate).await,
             _ = save.tick(), if store.path.is_some() => {
                 let outcome = aside(&gate, |gate| gate.save().map_err(|error| error.to_string())).await?;
                 saver.told(outcome);

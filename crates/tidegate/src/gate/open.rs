@@ -1,5 +1,6 @@
 //! How a gate comes to be: settings, what was saved before, and saving.
 
+use super::housekeeping;
 use super::limiter::Live;
 use super::shares::Shares;
 use super::{Gate, Inner, TEND_SHARE};
@@ -8,7 +9,7 @@ use arc_swap::ArcSwap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_store::{Directory, EMPTY_TABLE_BYTES, Memory, SnapshotError, Store, StoreUrl};
@@ -227,7 +228,8 @@ impl Gate {
         let (failure, shares) = (FailureSettings::from(settings), Shares::default());
         let live = Live::new((&store, &local), &memory, policy, failure.local_share, &shares);
         let runtime = (!store.is_embedded()).then(Handle::current);
-        Gate(Arc::new(Inner {
+        let (tended, ended) = mpsc::channel();
+        let gate = Gate(Arc::new(Inner {
             live: ArcSwap::from_pointee(live),
             store,
             memory,
@@ -240,7 +242,10 @@ impl Gate {
             tend_turn: Default::default(),
             errors: Default::default(),
             degraded: Default::default(),
-        }))
+            _tended: tended,
+        }));
+        housekeeping::begin(&gate, ended);
+        gate
     }
 
     /// How saving went.

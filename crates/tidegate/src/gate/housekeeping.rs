@@ -1,0 +1,30 @@
+//! Housekeeping that nobody has to call: a thread tends the gate once a second, and ends with it.
+//!
+//! No decision waits for it or knows of it. A gate whose clock is set by hand has none, as its time stands still between two
+//! settings and a simulation must come out the same every time: whoever sets that clock calls [`Gate::tend`].
+
+use super::Gate;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::Builder;
+use std::time::Duration;
+
+/// How often the gate is tended.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Begins to tend a gate, until the sender's side of `ended` is dropped with it.
+pub(super) fn begin(gate: &Gate, ended: Receiver<Infallible>) {
+    if gate.clock().manual_now().is_some() {
+        return;
+    }
+    let inner = Arc::downgrade(&gate.0);
+    let tend = move || {
+        while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+            let Some(inner) = inner.upgrade() else { return };
+            Gate(inner).tend();
+        }
+    };
+    // Where no thread can be had, decisions are as exact as ever: idle keys then make room only for keys that come.
+    let _ = Builder::new().name("tidegate-tend".to_owned()).spawn(tend);
+}
