@@ -50,6 +50,33 @@ fn without_a_file_it_serves_an_example_and_says_what_to_try() {
 }
 
 #[test]
+fn hit_and_peek_take_attributes_and_a_domain() {
+    let folder = Folder::new();
+    let server = Server::start(&folder, None);
+    let login = "--domain login -a user=u1 --attribute ip=2001:db8::1";
+    check(
+        &server,
+        &[
+            (&format!("hit {login}"), 0, "allowed: login-user user=u1 ip=2001:db8::1, 4 of 5 left; as new in 1 minute"),
+            (&format!("hit {login} --cost 4"), 0, "allowed: login-user user=u1 ip=2001:db8::1, 0 of 5 left"),
+            (&format!("hit {login}"), 1, "denied: login-user user=u1 ip=2001:db8::1, 0 of 5 left; try again in"),
+            (&format!("peek {login}"), 1, "login-user: 5 per 1m             no       0"),
+            (&format!("peek {login}"), 1, "login-ip: 20 per 1m              yes     15"),
+            ("hit -a ip=192.0.2.1", 0, "allowed: per-ip ip=192.0.2.1, 39 of 40 left"),
+            ("hit -a path=/x", 0, "allowed: path=/x, no limiter without a domain applies"),
+            ("hit --domain x -a user=u1", 0, "allowed: user=u1, no limiter of domain x applies"),
+            ("hit -a user", 2, "it is no name and value; write one such as user=u1"),
+            ("hit -a user=a -a user=b", 2, "the attribute \"user\" is there twice; write it once"),
+            ("hit api", 2, "<KEY>"),
+            ("hit", 2, "<LIMITER>"),
+            ("hit api u1 -a user=a", 2, "cannot be used with"),
+            ("hit --domain login", 2, "--attribute"),
+        ],
+    );
+    assert_eq!(server.json(&["hit", "-a", "ip=192.0.2.9"]).1["limiter"], "per-ip");
+}
+
+#[test]
 fn blocks_switches_and_lists() {
     let folder = Folder::new();
     let server = Server::start(&folder, None);

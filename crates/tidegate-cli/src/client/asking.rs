@@ -3,38 +3,75 @@
 use super::http::{Failure, Reply};
 use super::percent::encode;
 use super::show::{self, Analysis, Answer, Counted, Limiters};
-use super::{Increment, Of, OfKey, To};
-use crate::exit;
+use super::{Ask, Increment, Of, OfKey, To};
+use crate::{exit, human};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 
 type Answered = Result<ExitCode, Failure>;
 
-pub(super) fn hit(of: &OfKey, cost: u32) -> Answered {
-    #[derive(Serialize)]
-    struct Hit<'a> {
-        limiter: &'a str,
-        key: &'a str,
-        cost: u32,
-    }
-    let Some(key) = of.key.to_str() else {
+/// The body of a question.
+#[derive(Serialize, Default)]
+struct Question<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limiter: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain: Option<&'a str>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    attributes: Map<String, Value>,
+    cost: u32,
+    peek: bool,
+    explain: bool,
+}
+
+pub(super) fn hit(ask: &Ask) -> Answered {
+    let (Some(limiter), Some(key)) = (&ask.limiter, &ask.key) else { return by_attributes(ask, false) };
+    let Some(text) = key.to_str() else {
         return Err(Failure::new(
             "the key is not UTF-8, which a hit over HTTP must be; encode it, in hexadecimal say".into(),
         ));
     };
-    let body = serde_json::to_string(&Hit { limiter: &of.limiter, key, cost });
-    let body = body.map_err(|error| Failure::new(error.to_string()))?;
-    decided(of, &of.to.connect()?.post("/v1/hit", body)?)
+    let question = Question { limiter: Some(limiter), key: Some(text), cost: ask.cost, ..Question::default() };
+    let reply = put(&ask.to, &question)?;
+    decided(&ask.to, &reply, |answer| show::answer(&format!("{limiter} {}", human::key(key.as_bytes())), answer))
 }
 
-pub(super) fn peek(of: &OfKey, cost: u32) -> Answered {
-    decided(of, &of.to.connect()?.get(&format!("{}?cost={cost}", key_path(of)))?)
+pub(super) fn peek(ask: &Ask) -> Answered {
+    let (Some(limiter), Some(key)) = (&ask.limiter, &ask.key) else { return by_attributes(ask, true) };
+    let path = format!("{}?cost={}", path_of(limiter, key.as_bytes()), ask.cost);
+    let reply = ask.to.connect()?.get(&path)?;
+    decided(&ask.to, &reply, |answer| show::answer(&format!("{limiter} {}", human::key(key.as_bytes())), answer))
 }
 
-fn decided(of: &OfKey, reply: &Reply) -> Answered {
+/// Asks every limiter that the attributes meet; a peek tells what each has to say.
+fn by_attributes(ask: &Ask, peek: bool) -> Answered {
+    let mut attributes = Map::new();
+    for (name, value) in &ask.attributes {
+        if attributes.insert(name.clone(), value.as_str().into()).is_some() {
+            return Err(Failure::new(format!(
+                "the attribute \"{}\" is there twice; write it once",
+                name.escape_debug()
+            )));
+        }
+    }
+    let domain = ask.domain.as_deref();
+    let question = Question { domain, attributes, cost: ask.cost, peek, explain: peek, ..Question::default() };
+    let reply = put(&ask.to, &question)?;
+    decided(&ask.to, &reply, |answer| show::answer_by_attributes(&ask.attributes, domain, answer))
+}
+
+fn put(to: &To, question: &Question<'_>) -> Result<Reply, Failure> {
+    let body = serde_json::to_string(question).map_err(|error| Failure::new(error.to_string()))?;
+    to.connect()?.post("/v1/hit", body)
+}
+
+fn decided(to: &To, reply: &Reply, human: impl FnOnce(&Answer) -> String) -> Answered {
     let answer: Answer = reply.read()?;
-    print(&of.to, &reply.body, || show::answer(&of.limiter, of.key.as_bytes(), &answer));
+    print(to, &reply.body, || human(&answer));
     Ok(if reply.status == 200 { exit::OK } else { exit::NO })
 }
 
@@ -152,7 +189,11 @@ pub(super) fn switch(of: &Of, to: &str) -> Answered {
 }
 
 fn key_path(of: &OfKey) -> String {
-    format!("/v1/limiters/{}/keys/{}", encode(of.limiter.as_bytes()), encode(of.key.as_bytes()))
+    path_of(&of.limiter, of.key.as_bytes())
+}
+
+fn path_of(limiter: &str, key: &[u8]) -> String {
+    format!("/v1/limiters/{}/keys/{}", encode(limiter.as_bytes()), encode(key))
 }
 
 fn print(to: &To, json: &str, human: impl FnOnce() -> String) {

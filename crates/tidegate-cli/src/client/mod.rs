@@ -75,11 +75,23 @@ pub(crate) struct OfKey {
     to: To,
 }
 
-/// A question.
+/// A question: about a limiter and a key, or about attributes.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Ask {
+    /// The limiter's name
+    #[arg(required_unless_present = "attributes", requires = "key", conflicts_with = "attributes")]
+    limiter: Option<String>,
+    /// The key: 1 to 512 bytes
+    #[arg(required_unless_present = "attributes")]
+    key: Option<OsString>,
+    /// Instead of a limiter and a key: an attribute, such as user=u1 or ip=192.0.2.1; every limiter that it meets is asked
+    #[arg(long = "attribute", short, value_name = "NAME=VALUE", value_parser = attribute)]
+    attributes: Vec<(String, String)>,
+    /// With attributes: the domain; without, limiters that have none are asked
+    #[arg(long, value_name = "NAME", requires = "attributes")]
+    domain: Option<String>,
     #[command(flatten)]
-    of: OfKey,
+    to: To,
     /// How much; 0 looks only
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     cost: u32,
@@ -134,8 +146,8 @@ pub(crate) struct Watch {
 /// Asks, prints the answer and gives the exit code.
 pub(crate) fn run(command: &Command) -> ExitCode {
     let answered = match command {
-        Command::Hit(ask) => asking::hit(&ask.of, ask.cost),
-        Command::Peek(ask) => asking::peek(&ask.of, ask.cost),
+        Command::Hit(ask) => asking::hit(ask),
+        Command::Peek(ask) => asking::peek(ask),
         Command::Increment(increment) => asking::increment(increment),
         Command::Analyze(of) => asking::analyze(of),
         Command::Limiters(to) => asking::limiters(to),
@@ -164,7 +176,7 @@ pub(crate) fn run(command: &Command) -> ExitCode {
 impl Command {
     fn to(&self) -> &To {
         match self {
-            Command::Hit(ask) | Command::Peek(ask) => &ask.of.to,
+            Command::Hit(ask) | Command::Peek(ask) => &ask.to,
             Command::Increment(increment) => &increment.of.to,
             Command::Analyze(of) => &of.to,
             Command::Limiters(to) => to,
@@ -175,6 +187,14 @@ impl Command {
             Command::Submit(submit) => &submit.to,
             Command::Watch(watch) => &watch.to,
         }
+    }
+}
+
+/// `user=u1`: the name before the first equals sign, the value behind it.
+fn attribute(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("it is no name and value; write one such as user=u1".to_owned()),
     }
 }
 

@@ -10,6 +10,7 @@ use tidegate::Micros;
 #[derive(Deserialize)]
 pub(super) struct Answer {
     allowed: bool,
+    limiter: Option<String>,
     limit: Option<u64>,
     remaining: Option<u64>,
     retry_after_ms: Option<u64>,
@@ -44,6 +45,7 @@ impl Degraded {
 /// What one limiter had to say.
 #[derive(Deserialize)]
 struct Explained {
+    limiter: String,
     limits: Vec<LimitAnswer>,
 }
 
@@ -58,14 +60,27 @@ struct LimitAnswer {
 }
 
 /// `allowed: api u1, 4 of 5 left, …`, with a table of the limits when there are several.
-pub(super) fn answer(limiter: &str, key: &[u8], answer: &Answer) -> String {
-    let mut out = format!("{}: {limiter} {}, ", if answer.allowed { "allowed" } else { "denied" }, human::key(key));
+pub(super) fn answer(whom: &str, answer: &Answer) -> String {
+    let mut out = format!("{}: {whom}, ", if answer.allowed { "allowed" } else { "denied" });
     out.push_str(&because(answer));
-    let limits: Vec<&LimitAnswer> = answer.explanation.iter().flat_map(|explained| &explained.limits).collect();
+    let limits =
+        answer.explanation.iter().flat_map(|explained| explained.limits.iter().map(move |limit| (explained, limit)));
+    let limits: Vec<(&Explained, &LimitAnswer)> = limits.collect();
     if limits.len() > 1 {
         let _ = write!(out, "\n\n{}", limits_table(&limits));
     }
     out
+}
+
+/// The same for a request by attributes, which says which limiter decided.
+pub(super) fn answer_by_attributes(attributes: &[(String, String)], domain: Option<&str>, told: &Answer) -> String {
+    let pair = |(name, value): &(String, String)| format!("{name}={}", human::key(value.as_bytes()));
+    let pairs = attributes.iter().map(pair).collect::<Vec<_>>().join(" ");
+    match (&told.limiter, domain) {
+        (Some(limiter), _) => answer(&format!("{limiter} {pairs}"), told),
+        (None, Some(domain)) => format!("allowed: {pairs}, no limiter of domain {domain} applies"),
+        (None, None) => format!("allowed: {pairs}, no limiter without a domain applies"),
+    }
 }
 
 fn because(answer: &Answer) -> String {
@@ -98,7 +113,13 @@ fn by_limits(answer: &Answer) -> String {
     }
 }
 
-fn limits_table(limits: &[&LimitAnswer]) -> String {
+fn limits_table(limits: &[(&Explained, &LimitAnswer)]) -> String {
+    // One limiter needs no column of its own.
+    let several = limits.iter().any(|(explained, _)| explained.limiter != limits[0].0.limiter);
+    let named = |explained: &Explained, rule: &str| match several {
+        true => format!("{}: {rule}", explained.limiter),
+        false => rule.to_owned(),
+    };
     let mut table = Columns::new(&[
         ("LIMIT", Align::Left),
         ("SAYS", Align::Left),
@@ -106,9 +127,9 @@ fn limits_table(limits: &[&LimitAnswer]) -> String {
         ("TRY AGAIN IN", Align::Left),
         ("AS NEW IN", Align::Left),
     ]);
-    for limit in limits {
+    for (explained, limit) in limits {
         table.row([
-            limit.rule.clone(),
+            named(explained, &limit.rule),
             if limit.allowed { "yes" } else { "no" }.to_owned(),
             human::count(limit.remaining),
             limit.retry_after_ms.map_or("-".to_owned(), human::duration_ms),
@@ -284,7 +305,7 @@ mod tests {
     fn check(members: &str, expected: &str) {
         let rest = r#""limiter":"api","remaining":null,"reset_after_ms":null"#;
         let told: Answer = serde_json::from_str(&format!("{{{rest},{members}}}")).unwrap();
-        assert_eq!(answer("api", b"u1", &told), expected);
+        assert_eq!(answer("api u1", &told), expected);
     }
 
     /// A denial because the store was down was told as a cost that can never pass, an admission as "no limit applies".
