@@ -155,6 +155,23 @@ fn simulate_takes_access_logs() {
     assert!(stderr(&without_by).contains("say what makes its key, such as --by ip"), "{}", stderr(&without_by));
 }
 
+/// Without --format its lines were answered with "expected struct Fields".
+#[test]
+fn an_access_log_is_recognised_and_told_of() {
+    let folder = Folder::new();
+    let file = folder.write("c.toml", BY_IP);
+    let args = ["--config", file.to_str().unwrap(), "--limiter", "api", "--by", "ip"];
+    let (told, untold) =
+        (simulate(&[&args[..], &["--format", "clf"]].concat(), LOG), simulate(&args, &format!("\n{LOG}")));
+    assert_eq!((untold.status.code(), stdout(&untold)), (Some(0), stdout(&told)));
+    let warning = "warning: standard input begins like an access log and is read as one; add --format clf to say so";
+    assert!(stderr(&untold).contains(warning) && !stderr(&told).contains("warning"), "{}", stderr(&untold));
+    let neither = simulate(&[], "127.0.0.1 said something\n");
+    assert_eq!(neither.status.code(), Some(2));
+    let number = simulate(&[], "127\n");
+    assert!(stderr(&number).contains("expected an object such as {\"at\":0.5"), "{}", stderr(&number));
+}
+
 #[test]
 fn access_logs_meet_a_domain_and_bad_lines_can_be_passed_over() {
     let log = LOG.to_owned() + "garbage\n";

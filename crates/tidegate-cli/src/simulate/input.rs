@@ -45,6 +45,13 @@ impl Input {
         self.live
     }
 
+    /// The first line that is not blank, as far as it has come; it is still to be read.
+    pub(super) fn peek_line(&mut self) -> Result<Vec<u8>, String> {
+        let come = self.reader.fill_buf().map_err(|error| format!("error: {} cannot be read: {error}", self.name))?;
+        let lines = come.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        Ok(lines.into_iter().find(|line| !line.is_empty()).unwrap_or_default().to_vec())
+    }
+
     /// The next line without its end, and its number from 1.
     pub(super) fn next_line(&mut self) -> Result<Option<(u64, &[u8])>, String> {
         self.line.clear();

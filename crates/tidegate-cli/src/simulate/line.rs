@@ -15,7 +15,7 @@ type Raw<'a> = Option<&'a RawValue>;
 
 /// The fields as they stand.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object such as {\"at\":0.5,\"limiter\":\"api\",\"key\":\"u1\"}")]
 struct Fields<'a> {
     #[serde(borrow)]
     at: Raw<'a>,

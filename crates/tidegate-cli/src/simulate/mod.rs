@@ -19,6 +19,8 @@ mod streams;
 #[cfg(test)]
 mod streams_tests;
 mod summary;
+#[cfg(test)]
+mod summary_tests;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -43,9 +45,9 @@ pub(crate) struct Args {
     /// The trace; "-" is standard input
     #[arg(long, short, value_name = "TRACE", default_value = "-")]
     input: PathBuf,
-    /// How the trace is written
-    #[arg(long, value_enum, default_value_t = Format::Ndjson)]
-    format: Format,
+    /// How the trace is written; left out, its first line tells
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Access logs: what makes a key, instead of the limiter's own "by"
     #[arg(long, value_enum, value_delimiter = ',', value_name = "ATTRIBUTES", requires = "limiter")]
     by: Vec<Attribute>,
@@ -122,7 +124,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     let name = input.name().to_owned();
     let charts = if args.report.is_some() { Charts::Wanted } else { Charts::Unwanted };
     let out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
-    let (replayed, replay) = match args.format {
+    let (replayed, replay) = match format(args, &mut input)? {
         Format::Ndjson => {
             refuse_log_arguments(args)?;
             let mut replay = Replay::new(policy, &routing, streams, out, charts)?;
@@ -147,6 +149,21 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
         Some(file) => write_report(file, &report::page(&name, args.config.as_deref(), &tally)),
         None => Ok(()),
     }
+}
+
+/// The format that was asked for, or that the first line has. A log that is taken for one says so: somebody may have meant a trace.
+fn format(args: &Args, input: &mut Input) -> Result<Format, String> {
+    if let Some(format) = args.format {
+        return Ok(format);
+    }
+    if access_log::read(&input.peek_line()?).is_err() {
+        return Ok(Format::Ndjson);
+    }
+    crate::say_error(&format!(
+        "warning: {} begins like an access log and is read as one; add --format clf to say so",
+        input.name()
+    ));
+    Ok(Format::Clf)
 }
 
 fn config(args: &Args) -> Result<Config, String> {

@@ -8,7 +8,7 @@ use super::output::{self, Deed, Head, Outcome};
 use super::streams::Streams;
 use super::tally::{Charts, Tally};
 use std::io::{self, Write};
-use tidegate::{Answer, AskError, Clock, Gate, IfBlocked, Micros, Policy, Request, Settings, Target, Which};
+use tidegate::{AskError, Clock, Gate, IfBlocked, Micros, Policy, Request, Settings, Target, Which};
 use tidegate_doors::udp::{Responder, Routing, Scratch, Slot};
 use tidegate_events::StreamSpec;
 
@@ -118,7 +118,10 @@ impl<W: Write> Replay<W> {
                         let target = Target::Limiter { name, key: key.as_bytes() };
                         let request = Request { target, cost: *cost, intent: *intent, explain: false };
                         let answer = self.gate.decide(&request)?;
-                        self.answered(&head, &request, Some(key.as_bytes()), &answer)?;
+                        if counts(&request) {
+                            self.tally.count(self.now, &answer, key.as_bytes());
+                        }
+                        output::decision(&mut self.out, &head, Some(key.as_bytes()), &answer)?;
                     }
                     Whom::Domain { domain, attributes } => {
                         let attributes: Vec<(&str, &[u8])> =
@@ -131,9 +134,13 @@ impl<W: Write> Replay<W> {
             Ask::Udp(datagram) => self.datagram(line.at_text, datagram.as_bytes())?,
             Ask::Stream { name, submit } => {
                 let (status, messages) = self.streams.line(name, line.at, submit.as_deref())?;
+                status.into_iter().for_each(|status| self.tally.submissions.count(status));
                 output::stream(&mut self.out, line.at_text, name, submit.as_deref().zip(status), &messages)?;
             }
-            other => self.administer(line.at_text, other)?,
+            other => {
+                self.tally.operations += 1;
+                self.administer(line.at_text, other)?;
+            }
         }
         Ok(())
     }
@@ -143,7 +150,10 @@ impl<W: Write> Replay<W> {
         let mut answer = self.gate.decide(request)?;
         let explained = std::mem::take(&mut answer.explanation);
         let decided = explained.iter().find(|one| one.decided).or(explained.first());
-        self.answered(head, request, decided.map(|one| one.key.as_slice()), &answer)
+        if counts(request) {
+            self.tally.count_explained(self.now, &answer, &explained);
+        }
+        Ok(output::decision(&mut self.out, head, decided.map(|one| one.key.as_slice()), &answer)?)
     }
 
     /// A datagram to the UDP door.
@@ -152,8 +162,8 @@ impl<W: Write> Replay<W> {
         let mut slot = [Slot::default()];
         self.responder.answer_seen(&mut self.scratch, &[datagram], now, &mut slot, |key, limiter, ruling| {
             match (limiter, ruling) {
-                (Some(limiter), Some(ruling)) => tally.count(now, &limiter.answer(ruling, now), Some(key)),
-                (Some(limiter), None) => tally.count(now, &limiter.disabled_answer(now), Some(key)),
+                (Some(limiter), Some(ruling)) => tally.count(now, &limiter.answer(ruling, now), key),
+                (Some(limiter), None) => tally.count(now, &limiter.disabled_answer(now), key),
                 (None, _) => tally.unlimited += 1,
             }
         });
@@ -168,20 +178,6 @@ impl<W: Write> Replay<W> {
         if self.lines.is_multiple_of(TEND_EVERY) {
             self.gate.tend();
         }
-    }
-
-    fn answered(
-        &mut self,
-        head: &Head<'_>,
-        request: &Request<'_>,
-        key: Option<&[u8]>,
-        answer: &Answer,
-    ) -> Result<(), ReplayError> {
-        if request.intent == tidegate::Intent::Hit && request.cost > 0 {
-            self.tally.count(self.now, answer, key);
-        }
-        output::decision(&mut self.out, head, key, answer)?;
-        Ok(())
     }
 
     fn administer(&mut self, at: &str, ask: &Ask<'_>) -> Result<(), ReplayError> {
@@ -222,6 +218,11 @@ impl<W: Write> Replay<W> {
         let deed = Deed { limiter, key: key.map(|key| &**key), result };
         Ok(output::deed(&mut self.out, &Head { at, op: Some(op) }, &deed)?)
     }
+}
+
+/// Is it a request, and no look?
+fn counts(request: &Request<'_>) -> bool {
+    request.intent == tidegate::Intent::Hit && request.cost > 0
 }
 
 fn all_keys(gate: &Gate, limiter: &str, which: Which) -> Result<Vec<Vec<u8>>, AskError> {

@@ -2,7 +2,7 @@
 
 use super::Notes;
 use super::in_order::WINDOW;
-use super::tally::{KEYS_MAX, Tally};
+use super::tally::{KEYS_MAX, Submissions, Tally};
 use crate::human::{self, Align, Columns};
 use std::fmt::Write as _;
 
@@ -10,46 +10,81 @@ use std::fmt::Write as _;
 const TOP: usize = 10;
 
 pub(super) fn text(tally: &Tally, notes: &Notes, sketched: u64) -> String {
-    let (allowed, denied) = (tally.allowed(), tally.denied());
-    let mut out = String::new();
-    let _ = writeln!(
-        out,
-        "\n{} requests: {} allowed, {} denied ({}); keys limited: {}",
-        human::count(allowed + denied),
-        human::count(allowed),
-        human::count(denied),
-        human::percent(denied, allowed + denied),
-        tally.keys_limited(),
-    );
+    let mut out = String::from("\n");
+    let other = tally.submissions.all() + tally.operations;
+    if tally.requests() > 0 || other == 0 {
+        requests(&mut out, tally);
+    }
+    if tally.submissions.all() > 0 {
+        let Submissions { submitted, conflict, full } = tally.submissions;
+        let _ = writeln!(
+            out,
+            "{} submissions: {} submitted, {} conflict, {} full",
+            human::count(tally.submissions.all()),
+            human::count(submitted),
+            human::count(conflict),
+            human::count(full)
+        );
+    }
+    if tally.operations > 0 {
+        let _ = writeln!(out, "{} operations, such as blocks and increments", human::count(tally.operations));
+    }
+    if tally.requests() > 0 && tally.requests() == tally.unlimited {
+        out.push_str(NOBODY_ASKED);
+    }
     if !tally.limiters.is_empty() {
         let _ = write!(out, "\n{}", by_limiter(tally));
     }
-    if denied > 0 {
+    if tally.limiters.iter().any(|limiter| limiter.denied > 0) {
         let _ = write!(out, "\n{}", most_denied(tally));
     }
     remarks(&mut out, tally, notes, sketched);
     out
 }
 
+/// For a replay that says nothing of its policy.
+const NOBODY_ASKED: &str = "\nwarning: no limiter applied to any request, so that all of them pass whatever the limits; a limiter applies to \
+requests\nthat name it, or that have its domain and every attribute of its \"by\" (access logs have ip, user and path)\n";
+
+fn requests(out: &mut String, tally: &Tally) {
+    let all = tally.requests();
+    let _ = write!(
+        out,
+        "{} requests: {} allowed, {} denied ({})",
+        human::count(all),
+        human::count(tally.allowed),
+        human::count(tally.denied),
+        human::percent(tally.denied, all),
+    );
+    if tally.unlimited > 0 {
+        let _ = write!(out, ", {} without a limiter that applies", human::count(tally.unlimited));
+    }
+    let _ = writeln!(out, "; keys limited: {}", tally.keys_limited());
+}
+
 fn by_limiter(tally: &Tally) -> String {
     let mut table = Columns::new(&[
         ("LIMITER", Align::Left),
+        ("REQUESTS", Align::Right),
         ("ALLOWED", Align::Right),
         ("DENIED", Align::Right),
         ("DENIED %", Align::Right),
         ("KEYS LIMITED", Align::Right),
     ]);
     for limiter in &tally.limiters {
+        let all = limiter.allowed + limiter.denied;
         table.row([
             limiter.spec.name.clone(),
+            human::count(all),
             human::count(limiter.allowed),
             human::count(limiter.denied),
-            human::percent(limiter.denied, limiter.allowed + limiter.denied),
+            human::percent(limiter.denied, all),
             human::count(limiter.keys.len() as u64),
         ]);
     }
     if tally.unlimited > 0 {
-        table.row(["(none applied)".into(), human::count(tally.unlimited), "0".into(), String::new(), String::new()]);
+        let none = String::new;
+        table.row(["(none applied)".into(), human::count(tally.unlimited), none(), none(), none(), none()]);
     }
     table.to_string()
 }

@@ -3,7 +3,7 @@
 use super::timeline::{Axis, Bars};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tidegate::{Answer, LimiterSpec, Micros};
+use tidegate::{Answer, Explained, LimiterSpec, Micros, Reason};
 
 /// Most denied keys that are counted one by one, over all limiters; further ones are only counted.
 pub(super) const KEYS_MAX: usize = 100_000;
@@ -15,21 +15,50 @@ pub(super) enum Charts {
     Unwanted,
 }
 
-/// Counts of hits; peeks and other ops are not in it.
+/// Counts of hits, of submissions, and of lines that are neither; peeks are not in it.
 #[derive(Debug)]
 pub(super) struct Tally {
     charts: Charts,
     pub(super) axis: Axis,
-    /// In the order in which they first decided.
+    /// In the order in which they were first asked.
     pub(super) limiters: Vec<LimiterTally>,
+    /// Requests that a limiter applied to.
+    pub(super) allowed: u64,
+    pub(super) denied: u64,
     /// Requests that no limiter applied to.
     pub(super) unlimited: u64,
+    pub(super) submissions: Submissions,
+    /// Lines that are no request, no submission and no peek: blocks, increments, lists.
+    pub(super) operations: u64,
     keys: usize,
     /// Denials of keys past [`KEYS_MAX`].
     pub(super) untold: u64,
 }
 
-/// One limiter's part.
+/// Events that were submitted to streams.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Submissions {
+    pub(super) submitted: u64,
+    pub(super) conflict: u64,
+    pub(super) full: u64,
+}
+
+impl Submissions {
+    pub(super) fn all(&self) -> u64 {
+        self.submitted + self.conflict + self.full
+    }
+
+    /// One more, by its status.
+    pub(super) fn count(&mut self, status: &str) {
+        match status {
+            "submitted" => self.submitted += 1,
+            "conflict" => self.conflict += 1,
+            _ => self.full += 1,
+        }
+    }
+}
+
+/// One limiter's part: what it said to the requests that it applied to, whichever limiter decided.
 #[derive(Debug)]
 pub(super) struct LimiterTally {
     pub(super) spec: Arc<LimiterSpec>,
@@ -51,21 +80,55 @@ pub(super) struct KeyTally {
 
 impl Tally {
     pub(super) fn new(charts: Charts) -> Tally {
-        Tally { charts, axis: Axis::default(), limiters: Vec::new(), unlimited: 0, keys: 0, untold: 0 }
+        Tally {
+            charts,
+            axis: Axis::default(),
+            limiters: Vec::new(),
+            allowed: 0,
+            denied: 0,
+            unlimited: 0,
+            submissions: Submissions::default(),
+            operations: 0,
+            keys: 0,
+            untold: 0,
+        }
     }
 
-    pub(super) fn count(&mut self, at: Micros, answer: &Answer, key: Option<&[u8]>) {
-        let bar = self.axis.bar(at);
-        let Some(spec) = &answer.limiter else {
-            self.unlimited += 1;
-            return;
-        };
+    /// A request that named its limiter and key.
+    pub(super) fn count(&mut self, at: Micros, answer: &Answer, key: &[u8]) {
+        let bar = self.request(at, answer);
+        if let Some(spec) = answer.limiter.as_ref().filter(|_| answer.reason != Reason::Disabled) {
+            self.asked((at, bar), spec, answer.allowed, key);
+        }
+    }
+
+    /// A request by attributes, and what each limiter that matched had to say.
+    pub(super) fn count_explained(&mut self, at: Micros, answer: &Answer, explained: &[Explained]) {
+        let bar = self.request(at, answer);
+        for one in explained.iter().filter(|one| one.enabled) {
+            let allows = one.blocked_until.is_none() && one.limits.iter().all(|(_, said)| said.verdict.is_allowed());
+            self.asked((at, bar), &one.limiter, allows, &one.key);
+        }
+    }
+
+    /// A request by what was answered; gives the chart's bar.
+    fn request(&mut self, at: Micros, answer: &Answer) -> usize {
+        match (&answer.limiter, answer.allowed) {
+            (None, _) => self.unlimited += 1,
+            (Some(_), true) => self.allowed += 1,
+            (Some(_), false) => self.denied += 1,
+        }
+        self.axis.bar(at)
+    }
+
+    /// What one limiter said.
+    fn asked(&mut self, (at, bar): (Micros, usize), spec: &Arc<LimiterSpec>, allows: bool, key: &[u8]) {
         let index = self.limiters.iter().position(|limiter| Arc::ptr_eq(&limiter.spec, spec)).unwrap_or_else(|| {
             self.limiters.push(LimiterTally::new(Arc::clone(spec)));
             self.limiters.len() - 1
         });
         let (axis, charts, limiter) = (self.axis, self.charts, &mut self.limiters[index]);
-        let (count, bars) = match answer.allowed {
+        let (count, bars) = match allows {
             true => (&mut limiter.allowed, &mut limiter.allowed_bars),
             false => (&mut limiter.denied, &mut limiter.denied_bars),
         };
@@ -73,7 +136,7 @@ impl Tally {
         if charts == Charts::Wanted {
             bars.add(&axis, bar);
         }
-        if let (false, Some(key)) = (answer.allowed, key) {
+        if !allows {
             self.denied_key(index, key, at, bar);
         }
     }
@@ -97,12 +160,8 @@ impl Tally {
         }
     }
 
-    pub(super) fn allowed(&self) -> u64 {
-        self.unlimited + self.limiters.iter().map(|limiter| limiter.allowed).sum::<u64>()
-    }
-
-    pub(super) fn denied(&self) -> u64 {
-        self.limiters.iter().map(|limiter| limiter.denied).sum()
+    pub(super) fn requests(&self) -> u64 {
+        self.allowed + self.denied + self.unlimited
     }
 
     /// Keys that were denied at least once, as text: `100000+` when there were more than are counted one by one.

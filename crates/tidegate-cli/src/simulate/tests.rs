@@ -1,8 +1,8 @@
 //! Replays as data: a policy, the lines in, the lines out.
 
+use super::line;
 use super::replay::{Replay, ReplayError};
 use super::tally::{Charts, Tally};
-use super::{line, summary};
 use crate::config;
 use tidegate_doors::udp::Routing;
 
@@ -41,7 +41,7 @@ fn check(config: &str, lines: &str) {
     assert_eq!(out.lines().count(), expected.len());
 }
 
-fn limiter(algorithm: &str, limit: &str) -> String {
+pub(super) fn limiter(algorithm: &str, limit: &str) -> String {
     format!("[[limiter]]\nname = \"api\"\nalgorithm = \"{algorithm}\"\nlimits = [\"{limit}\"]\n")
 }
 
@@ -329,24 +329,6 @@ fn a_bad_line_names_the_field_the_value_the_bound_and_the_remedy() {
     let many: Vec<String> = (0..100_000).map(|i| format!("\"a{i}\":\"1\"")).collect();
     refused(&format!(r#"{{"at":5,"attributes":{{{}}}}}"#, many.join(",")), "attributes: it has more than 16");
     refused(&format!(r#"{{"at":5,"limiter":"api","key":{}}}"#, "[".repeat(100_000)), "this is not JSON");
-}
-
-#[test]
-fn the_summary_counts_hits_by_limiter_and_names_the_most_denied() {
-    let hit = |key: &str| format!("{{\"at\":1,\"limiter\":\"api\",\"key\":\"{key}\"}}\n");
-    let trace =
-        hit("a").repeat(3) + &hit("b").repeat(5) + "{\"at\":1,\"op\":\"peek\",\"limiter\":\"api\",\"key\":\"a\"}";
-    let (_, tally) = run(&limiter("sliding-log", "2 per minute"), &trace);
-    let text = summary::text(&tally.unwrap(), &super::Notes::default(), 0);
-    assert_eq!(
-        text.trim(),
-        "8 requests: 4 allowed, 4 denied (50.0 %); keys limited: 2\n\n\
-         LIMITER  ALLOWED  DENIED  DENIED %  KEYS LIMITED\n\
-         api            4       4    50.0 %             2\n\n\
-         MOST DENIED  LIMITER  DENIED\n\
-         b            api           3\n\
-         a            api           1"
-    );
 }
 
 #[test]

@@ -45,14 +45,16 @@ pub(super) fn page(input: &str, config: Option<&Path>, tally: &Tally) -> String 
 }
 
 fn tiles(out: &mut String, tally: &Tally) {
-    let (allowed, denied) = (tally.allowed(), tally.denied());
-    let all = allowed + denied;
-    let tiles = [
+    let (allowed, denied, all) = (tally.allowed, tally.denied, tally.requests());
+    let mut tiles = vec![
         ("", human::count(all), "requests".to_owned()),
         ("allowed", human::count(allowed), format!("allowed, {}", human::percent(allowed, all))),
         ("denied", human::count(denied), format!("denied, {}", human::percent(denied, all))),
-        ("", tally.keys_limited(), "keys limited".to_owned()),
     ];
+    if tally.unlimited > 0 {
+        tiles.push(("", human::count(tally.unlimited), "without a limiter that applies".to_owned()));
+    }
+    tiles.push(("", tally.keys_limited(), "keys limited".to_owned()));
     out.push_str("<section class=\"tiles\">\n");
     for (class, number, label) in tiles {
         let _ = writeln!(out, "<div class=\"tile {class}\"><strong>{number}</strong><span>{label}</span></div>");
@@ -84,8 +86,7 @@ fn limiters(out: &mut String, tally: &Tally) {
         let count = human::count(tally.unlimited);
         let _ = writeln!(
             out,
-            "<tr><td class=\"muted\">none applied<td><td class=\"n\">{count}<td class=\"n\">{count}<td class=\"n\">0<td>{}<td></tr>",
-            share(0, tally.unlimited)
+            "<tr><td class=\"muted\">none applied<td><td class=\"n\">{count}<td class=\"n\"><td class=\"n\"><td><td></tr>"
         );
     }
     out.push_str("</tbody></table></div>\n</section>\n");
