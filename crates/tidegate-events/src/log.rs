@@ -3,7 +3,9 @@
 //! One log serves all subscribers: each keeps only the clock value that it has reached, so that
 //! its queue is the part of the log that it has not read. The log is bounded, and so is every
 //! queue: a subscriber whose next message has left the log is behind, and is cut (promise C4).
-//! Nobody waits for a subscriber. Invariant: the clock values in the log are contiguous.
+//! Nobody waits for a subscriber. Invariant: the clock values in the log are contiguous, but for a jump before a key
+//! frame, which a stream makes after a possible loss: the key frame tells everything that is true then, so that a
+//! subscriber goes on with it from wherever it stood.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -12,11 +14,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// Most messages in the log.
-const MESSAGES_MAX: usize = 65_536;
+pub(crate) const MESSAGES_MAX: usize = 65_536;
 /// Most bytes of deltas in the log.
-const DELTA_BYTES_MAX: usize = 32 << 20;
+pub(crate) const DELTA_BYTES_MAX: usize = 32 << 20;
 /// Most bytes of key frames in the log. They are counted apart: what makes a subscriber slow is deltas.
-const KEY_FRAME_BYTES_MAX: usize = 64 << 20;
+pub(crate) const KEY_FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// A message, encoded once and shared by all subscribers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,9 +47,8 @@ struct Kept {
     messages: VecDeque<Message>,
     /// The clock value before the first message kept.
     before: u64,
-    /// How often it was begun anew, and the clock value before the key frame that it began with.
+    /// How often it was begun anew.
     begins: u64,
-    anew: Option<u64>,
     delta_bytes: usize,
     key_frame_bytes: usize,
 }
@@ -64,6 +65,8 @@ pub(crate) enum Read {
     Nothing,
     /// The next one has left the log.
     Behind,
+    /// The log was begun anew since, and does not lead on from there.
+    Anew,
 }
 
 impl Log {
@@ -84,14 +87,12 @@ impl Log {
         Log { latest: watch::Sender::new(UNKNOWN), ..Log::new(0) }
     }
 
-    /// Begins, or begins anew, after `clock`. Whoever stood elsewhere goes on with the first of these messages, if
-    /// it is a key frame, and is behind otherwise.
+    /// Begins, or begins anew, after `clock`, with messages that do not follow those before.
     #[cfg(feature = "redis")]
     pub(crate) fn begin(&self, clock: u64, messages: impl IntoIterator<Item = Message>) {
         let mut kept = self.kept();
         *kept = Kept { before: clock, begins: kept.begins + 1, ..Kept::default() };
         messages.into_iter().for_each(|message| kept.push(message));
-        kept.anew = kept.messages.front().filter(|first| first.is_key_frame).map(|_| clock);
         let latest = kept.latest();
         drop(kept);
         self.latest.send_if_modified(|known| {
@@ -126,15 +127,20 @@ impl Log {
         });
     }
 
-    /// Those after a clock value, at most about `bytes` of them, but one at least.
-    pub(crate) fn read(&self, after: u64, bytes: usize) -> Read {
+    /// Those after a clock value, at most about `bytes` of them, but one at least. `begins`: how often the log had begun
+    /// when the subscriber came to that clock value.
+    pub(crate) fn read(&self, after: u64, begins: u64, bytes: usize) -> Read {
         let kept = self.kept();
-        let Some(at) = after.checked_sub(kept.before).and_then(|at| usize::try_from(at).ok()) else {
+        if begins != kept.begins && !kept.reaches_back_to(after) {
+            return Read::Anew;
+        }
+        if after < kept.before {
             return Read::Behind;
-        };
+        }
+        let at = kept.messages.partition_point(|message| message.clock <= after);
         let mut room = bytes;
         let mut taken = Vec::new();
-        for message in kept.messages.iter().skip(at) {
+        for message in kept.messages.range(at..) {
             if message.body.len() > room && !taken.is_empty() {
                 break;
             }
@@ -149,22 +155,15 @@ impl Log {
         self.kept().begins
     }
 
-    /// The clock value before the key frame that it began with, if that is still kept.
-    pub(crate) fn anew(&self) -> Option<u64> {
-        let kept = self.kept();
-        kept.anew.filter(|clock| *clock == kept.before)
-    }
-
     /// Whether one who has reached `clock` can go on from there.
     pub(crate) fn reaches_back_to(&self, clock: u64) -> bool {
-        let kept = self.kept();
-        (kept.before..=kept.latest()).contains(&clock)
+        self.kept().reaches_back_to(clock)
     }
 
     /// Whether at most `messages` came after `clock`, and all of them are kept.
     pub(crate) fn is_near(&self, clock: u64, messages: u64) -> bool {
         let kept = self.kept();
-        (kept.before..=kept.latest()).contains(&clock) && kept.latest() - clock <= messages
+        kept.reaches_back_to(clock) && kept.latest() - clock <= messages
     }
 
     /// Wakes at every growth.
@@ -188,11 +187,15 @@ impl Log {
 
 impl Kept {
     fn latest(&self) -> u64 {
-        self.before + self.messages.len() as u64
+        self.messages.back().map_or(self.before, |message| message.clock)
+    }
+
+    fn reaches_back_to(&self, clock: u64) -> bool {
+        (self.before..=self.latest()).contains(&clock)
     }
 
     fn push(&mut self, message: Message) {
-        debug_assert_eq!(message.clock, self.latest() + 1);
+        debug_assert!(message.clock == self.latest() + 1 || message.is_key_frame && message.clock > self.latest());
         *self.bytes_of(&message) += message.body.len();
         self.messages.push_back(message);
         while self.messages.len() > MESSAGES_MAX
@@ -226,40 +229,50 @@ mod tests {
         match read {
             Read::Messages(messages) => messages.iter().map(|message| message.clock).collect(),
             Read::Nothing => Vec::new(),
-            Read::Behind => vec![0],
+            Read::Behind | Read::Anew => vec![0],
         }
     }
 
     #[test]
     fn c2_it_is_read_by_clock_value() {
         let log = Log::new(5);
-        assert_eq!(log.read(5, 100), Read::Nothing);
-        assert_eq!(log.read(4, 100), Read::Behind);
+        assert_eq!(log.read(5, 0, 100), Read::Nothing);
+        assert_eq!(log.read(4, 0, 100), Read::Behind);
         log.push((6..10).map(|clock| message(clock, 40, false)));
-        assert_eq!(clocks(log.read(5, 1_000)), [6, 7, 8, 9]);
-        assert_eq!(clocks(log.read(7, 1_000)), [8, 9]);
-        assert_eq!(clocks(log.read(5, 100)), [6, 7]);
-        assert_eq!(clocks(log.read(5, 1)), [6], "one at least");
+        assert_eq!(clocks(log.read(5, 0, 1_000)), [6, 7, 8, 9]);
+        assert_eq!(clocks(log.read(7, 0, 1_000)), [8, 9]);
+        assert_eq!(clocks(log.read(5, 0, 100)), [6, 7]);
+        assert_eq!(clocks(log.read(5, 0, 1)), [6], "one at least");
         assert!(log.reaches_back_to(5) && log.reaches_back_to(9));
         assert!(!log.reaches_back_to(4) && !log.reaches_back_to(10));
+    }
+
+    #[test]
+    fn c6_a_jump_is_read_over_from_before_it_and_from_within() {
+        let log = Log::new(5);
+        log.push([message(6, 1, false), message(7, 1, false), message(1_000, 1, true), message(1_001, 1, false)]);
+        for (after, expected) in [(5, &[6, 7, 1_000, 1_001][..]), (7, &[1_000, 1_001]), (9, &[1_000, 1_001])] {
+            assert_eq!(clocks(log.read(after, 0, 1_000)), expected, "after {after}");
+        }
+        assert_eq!(clocks(log.read(1_000, 0, 1_000)), [1_001]);
     }
 
     #[test]
     fn c4_it_is_bounded_in_messages_deltas_and_key_frames() {
         let log = Log::new(0);
         log.push((1..=70_000).map(|clock| message(clock, 1, false)));
-        assert_eq!(log.read(70_000 - 65_537, 1), Read::Behind);
-        assert_eq!(clocks(log.read(70_000 - 65_536, 1)), [70_000 - 65_535]);
+        assert_eq!(log.read(70_000 - 65_537, 0, 1), Read::Behind);
+        assert_eq!(clocks(log.read(70_000 - 65_536, 0, 1)), [70_000 - 65_535]);
 
         let log = Log::new(0);
         log.push((1..=100).map(|clock| message(clock, 1 << 20, false)));
-        assert_eq!(log.read(67, 1), Read::Behind);
-        assert_eq!(clocks(log.read(68, 1)), [69]);
+        assert_eq!(log.read(67, 0, 1), Read::Behind);
+        assert_eq!(clocks(log.read(68, 0, 1)), [69]);
 
         let log = Log::new(0);
         log.push((1..=40).map(|clock| message(clock, 4 << 20, clock % 2 == 0)));
         assert!(log.reaches_back_to(30), "key frames do not count against the deltas' room");
         log.push([message(41, 100 << 20, true)]);
-        assert_eq!(clocks(log.read(40, 1)), [41], "one that is larger than all room is told all the same");
+        assert_eq!(clocks(log.read(40, 0, 1)), [41], "one that is larger than all room is told all the same");
     }
 }

@@ -6,14 +6,16 @@
 //! timeline that applies the log's steps: snapshots and key frames come from it.
 //! Invariant: the mirror and this server's log stand at the same clock value whenever the lock is free.
 
+mod history;
 mod reply;
 #[cfg(test)]
 mod tests;
 
 use crate::embedded::told_as;
-use crate::log::{Log, Message};
+use crate::log::Log;
 use crate::{Now, Outcome, Overdue, StreamSpec, SubmitError, Unavailable, message};
 use bytes::Bytes;
+use history::{Back, History, follow};
 use reply::{Dump, Transition};
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -30,6 +32,8 @@ use tokio::time::{sleep, timeout};
 const LOG_KEPT: &str = "65536";
 /// Messages that are read at once.
 const READ_COUNT: &[u8] = b"512";
+/// Messages of a page of the past: some milliseconds of Redis' time, so that decisions are not held up.
+const PAGE_COUNT: &[u8] = b"2048";
 /// How long a read waits for news. Less than a connection may be silent.
 const READ_BLOCK_MS: &[u8] = b"400";
 /// How long an answer may take, and how long one with all of a stream.
@@ -65,6 +69,15 @@ pub(crate) struct Shared {
     /// The Redis's time less this process's, in microseconds.
     ahead_us: AtomicI64,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Where going back through the shared log ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Meets {
+    /// At or below the last clock value that this server has told: the log holds everything since.
+    Known,
+    /// Above it: the log holds no more, or there is no room for more.
+    Nothing,
 }
 
 #[derive(Default)]
@@ -210,9 +223,9 @@ impl Shared {
         }
     }
 
-    /// Copies all: the mirror, and the log from a key frame on.
+    /// Copies all: the mirror, and what the log holds that this server has not told (promise C6).
     async fn copy(&self) -> Result<bool, StoreError> {
-        let [head, records, incubating, _, log] = &self.keys;
+        let [head, records, incubating, ..] = &self.keys;
         let keys = [head.clone(), incubating.clone(), records.clone()];
         let reply = self.redis.eval(dump_script(), &keys, &[], COPY_WITHIN).await?;
         let dump = Dump::read(&reply).ok_or_else(|| self.redis.senseless("a dump"))?;
@@ -221,39 +234,48 @@ impl Shared {
             sleep(Duration::from_millis(5)).await;
             return Ok(false);
         }
-        // Whoever was told by this server before a loss goes on with the first key frame after it.
         let known = self.mirror().timeline.clock();
-        let lost = known > 0 && dump.anew > known;
-        let frame = if lost { dump.anew } else { dump.frame_clock };
-        let (first, last) = (format!("{}-0", frame + 1), format!("{}-0", dump.clock));
-        let past = self.redis.command(log, &[b"XRANGE", log, first.as_bytes(), last.as_bytes()], COPY_WITHIN).await?;
-        let steps = reply::steps(&past).ok_or_else(|| self.redis.senseless("a log"))?;
-        let mut messages = self.messages_since(frame, &steps, &dump);
-        if !lost && !messages.is_empty() {
-            // Invalidated events that have ended since then leave no trace: others may have told this key frame with
-            // more of them. Nobody needs it: who is behind it gets a snapshot.
-            messages.remove(0);
+        if dump.clock < known {
+            // Redis came back with less than was told; the publisher is about to say so there.
+            sleep(Duration::from_millis(5)).await;
+            return Ok(false);
         }
-        let before = messages.first().map_or(dump.clock, |message| message.clock - 1);
+        let (history, meets) = self.history(&dump, known).await?;
+        let first = history.first().unwrap_or(dump.clock + 1);
+        let begins_anew = first == dump.anew;
+        let messages = history.messages(&self.spec.rules);
         let mut mirror = self.mirror();
-        self.log.begin(before, messages);
+        if known > 0 && (first == known + 1 || begins_anew || meets == Meets::Known) {
+            self.log.push(messages);
+        } else {
+            // Before the key frame after a loss there is nothing more to be had: who stood anywhere there goes on with it.
+            let before = if begins_anew { 0 } else { first - 1 };
+            self.log.begin(before, messages);
+        }
         (mirror.timeline, mirror.stale) = (dump.timeline, false);
         Ok(true)
     }
 
-    /// The key frame of that clock value and all after it; none if some are not kept any more.
-    fn messages_since(&self, frame: u64, steps: &[Step], dump: &Dump) -> Vec<Message> {
-        if frame == 0 || steps.len() as u64 != dump.clock - frame {
-            return Vec::new();
+    /// What the shared log holds after a clock value, or as much of it as there is room for.
+    async fn history(&self, dump: &Dump, known: u64) -> Result<(History, Meets), StoreError> {
+        let (mut history, log) = (History::ending_with(dump), &self.keys[4]);
+        loop {
+            let last = format!("{}-0", history.first().map_or(dump.clock, |first| first - 1));
+            let words: [&[u8]; 6] = [b"XREVRANGE", log, last.as_bytes(), b"-", b"COUNT", PAGE_COUNT];
+            let page = self.redis.command(log, &words, COPY_WITHIN).await?;
+            let steps = reply::steps(&page).ok_or_else(|| self.redis.senseless("a log"))?;
+            if steps.is_empty() {
+                return Ok((history, Meets::Nothing));
+            }
+            for step in steps {
+                if step.clock().is_some_and(|clock| clock <= known) {
+                    return Ok((history, Meets::Known));
+                }
+                if history.take_back(step) == Back::Enough {
+                    return Ok((history, Meets::Nothing));
+                }
+            }
         }
-        let mut timeline = dump.before(steps, frame);
-        let key_frame = Step::KeyFrame { clock: frame, time_ms: 0 };
-        let mut messages: Vec<Message> = told_as(&key_frame, &timeline).into_iter().collect();
-        for step in steps {
-            timeline.apply(step);
-            messages.extend(told_as(step, &timeline));
-        }
-        messages
     }
 
     /// Reads what is new; false when something is missing.
@@ -273,20 +295,19 @@ impl Shared {
     fn apply(&self, steps: Vec<Step>) -> bool {
         let mut mirror = self.mirror();
         let mut messages = Vec::with_capacity(steps.len());
+        let count = steps.len();
         for step in steps {
             let timeline = &mut mirror.timeline;
             if step.clock() != Some(timeline.clock() + 1) {
-                return false;
+                break;
             }
-            timeline.apply(&step);
-            if let Step::KeyFrame { time_ms, .. } | Step::Submitted { time_ms, .. } = &step {
-                timeline.forget(&self.spec.rules, Micros::from_millis(*time_ms));
-            }
+            follow(timeline, &step, &self.spec.rules);
             messages.extend(told_as(&step, timeline));
         }
+        let all = messages.len() == count;
         // Under the lock: a snapshot and the log must agree.
         self.log.push(messages);
-        true
+        all
     }
 
     fn mirror(&self) -> MutexGuard<'_, Mirror> {

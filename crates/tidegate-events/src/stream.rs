@@ -202,19 +202,10 @@ impl Stream {
 
     async fn begin(&self, from: Option<u64>) -> Subscription {
         self.log.begun().await;
-        match from.and_then(|clock| self.resumes_after(clock)) {
+        match from.filter(|clock| self.log.reaches_back_to(*clock)) {
             Some(clock) => Subscription::after(Arc::clone(&self.log), clock),
             None => Subscription::with(Arc::clone(&self.log), self.recent().await),
         }
-    }
-
-    /// Where one goes on who has reached a clock value. If the stream began anew since, and not long ago, that is the
-    /// key frame that it began with: a snapshot of now would hide what was published in between.
-    fn resumes_after(&self, clock: u64) -> Option<u64> {
-        if self.log.reaches_back_to(clock) {
-            return Some(clock);
-        }
-        self.log.anew().filter(|anew| clock < *anew && self.log.is_near(*anew, SHARED_FOR))
     }
 }
 

@@ -87,16 +87,12 @@ impl Subscription {
         }
         loop {
             self.growth.mark_unchanged();
-            match self.log.read(self.after, READ_BYTES) {
+            match self.log.read(self.after, self.begins, READ_BYTES) {
                 Read::Messages(messages) => {
                     self.after = messages.last().map_or(self.after, |message| message.clock);
                     return Ok(messages);
                 }
-                Read::Behind if self.log.begins() > self.begins => {
-                    self.begins = self.log.begins();
-                    // A gap in the clock, and at once the key frame that heals it.
-                    self.after = self.log.anew().filter(|clock| *clock > self.after).ok_or(Cut::Anew(self.after))?;
-                }
+                Read::Anew => return Err(Cut::Anew(self.after)),
                 Read::Behind => {
                     self.log.cut.fetch_add(1, Relaxed);
                     return Err(Cut::Behind(self.after));
@@ -132,18 +128,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn c2_a_stream_that_begins_anew_goes_on_with_its_key_frame_or_says_that_there_is_none() {
+    async fn c2_c6_a_jump_is_gone_over_and_a_log_that_does_not_lead_on_says_so() {
         let log = Arc::new(Log::new(0));
         log.push((1..=3).map(|clock| message(clock, clock == 1)));
-        let mut subscription = Subscription::after(Arc::clone(&log), 3);
-        log.begin(1_000_003, [message(1_000_004, true), message(1_000_005, false)]);
+        let mut subscription = Subscription::after(Arc::clone(&log), 2);
+        log.push([message(1_000_004, true), message(1_000_005, false)]);
         let told = subscription.next().await.unwrap();
-        assert_eq!(told, [message(1_000_004, true), message(1_000_005, false)]);
+        assert_eq!(told, [message(3, false), message(1_000_004, true), message(1_000_005, false)]);
         // One that is still where the log goes on has missed nothing.
         log.begin(1_000_003, [message(1_000_004, true), message(1_000_005, false), message(1_000_006, false)]);
         assert_eq!(subscription.next().await.unwrap(), [message(1_000_006, false)]);
         log.begin(2_000_000, []);
         assert_eq!(subscription.next().await, Err(Cut::Anew(1_000_006)));
         assert_eq!(log.cut.load(Relaxed), 0, "it was not slow");
+    }
+
+    /// A history that is shorter than the one before must not be waited for until it has come as far.
+    #[tokio::test]
+    async fn c2_a_log_that_begins_anew_below_says_so() {
+        let log = Arc::new(Log::new(0));
+        log.push((1..=30).map(|clock| message(clock, clock == 1)));
+        let mut subscription = Subscription::after(Arc::clone(&log), 30);
+        log.begin(0, [message(1, true)]);
+        assert_eq!(subscription.next().await, Err(Cut::Anew(30)));
     }
 }

@@ -168,8 +168,8 @@ impl Load {
         }
     }
 
-    /// Stops, and judges all. `trouble`: from when to when a store was failing.
-    async fn end(self, what: &str, trouble: &[(Instant, Instant)]) {
+    /// Stops, and judges all. `trouble`: from when to when a store was losing writes. Gives what each listener heard.
+    async fn end(self, what: &str, trouble: &[(Instant, Instant)]) -> Vec<BTreeMap<u64, String>> {
         self.stop.store(true, Relaxed);
         sleep(Duration::from_millis(DURATION_MS + 1_500)).await;
         for (streams, listener) in self.streams.iter().zip(&self.listeners) {
@@ -210,6 +210,7 @@ impl Load {
             lost.len()
         );
         self.tasks.iter().for_each(JoinHandle::abort);
+        self.listeners.iter().map(|listener| std::mem::take(&mut listener.lock().unwrap().seen)).collect()
     }
 }
 
@@ -281,6 +282,30 @@ async fn e1_e2_c1_c2_c3_cluster_failovers_under_load() {
     }
     load.more(300).await;
     load.end("cluster", &trouble).await;
+}
+
+/// A Redis that comes back with all its data loses nothing, and whatever stands in its log is told by every server. Once
+/// publications were in it that nobody was told of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e1_c1_c2_c6_a_redis_that_is_restarted_with_its_data_under_load() {
+    let mut server = Server::redis(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let load = Load::start(&server.url()).await;
+    for _ in 0..failovers() {
+        load.more(300).await;
+        server.kill();
+        server.start_again(&[]);
+    }
+    load.more(300).await;
+    let heard = load.end("restarted with its data", &[]).await;
+    let log = server.command(&["XRANGE", "tg:{stream/orders}:log", "-", "+"]);
+    let ids = log.lines().filter_map(|line| line.strip_suffix("-0")?.parse::<u64>().ok());
+    let ids: Vec<u64> = ids.collect();
+    for seen in heard {
+        let (first, last) = (*seen.keys().next().unwrap(), *seen.keys().next_back().unwrap());
+        let missing: Vec<&u64> =
+            ids.iter().filter(|id| (first..=last).contains(id) && !seen.contains_key(id)).collect();
+        assert!(missing.is_empty(), "C6: {missing:?} stand in the log and were not told");
+    }
 }
 
 async fn next(subscription: &mut Subscription) -> Result<Vec<(u64, String)>, Cut> {

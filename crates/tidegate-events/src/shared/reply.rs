@@ -1,7 +1,6 @@
 //! What the scripts and the log say, in words of ours.
 
 use crate::Outcome;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use tidegate_core::Micros;
 use tidegate_core::timeline::{Step, Timeline};
@@ -46,23 +45,20 @@ impl Transition {
 #[derive(Debug)]
 pub(super) struct Dump {
     pub(super) clock: u64,
-    /// Of the last key frame.
-    pub(super) frame_clock: u64,
     /// Of the key frame after the last loss; 0: there was none.
     pub(super) anew: u64,
     pub(super) timeline: Timeline,
-    horizon_ms: u64,
-    events: Vec<Entry>,
+    pub(super) horizon_ms: u64,
+    pub(super) events: Vec<Entry>,
 }
 
 /// An event that incubates: its text, its time, the clock value of its submission, whether it is valid.
-type Entry = (Arc<str>, u64, u64, bool);
+pub(super) type Entry = (Arc<str>, u64, u64, bool);
 
 impl Dump {
     pub(super) fn read(reply: &Reply) -> Option<Dump> {
-        let [clock, horizon_ms, frame_clock, anew, events, records] = list(reply)? else { return None };
-        let (clock, horizon_ms) = (number(clock)?, number(horizon_ms)?);
-        let (frame_clock, anew) = (number(frame_clock)?, number(anew)?);
+        let [clock, horizon_ms, anew, events, records] = list(reply)? else { return None };
+        let (clock, horizon_ms, anew) = (number(clock)?, number(horizon_ms)?, number(anew)?);
         let entry = |(event, record): (&Reply, &Reply)| {
             let mut parts = text(record)?.split(',').map(|part| part.parse::<u64>().ok());
             let [time_ms, _, submitted, valid] = [parts.next()??, parts.next()??, parts.next()??, parts.next()??];
@@ -70,29 +66,7 @@ impl Dump {
         };
         let events = list(events)?.iter().zip(list(records)?).map(entry).collect::<Option<Vec<_>>>()?;
         let timeline = Timeline::copied(clock, horizon_ms, events.iter().cloned());
-        Some(Dump { clock, frame_clock, anew, timeline, horizon_ms, events })
-    }
-
-    /// The state before all these steps, the last of which led here: they are taken back, one after another. Events
-    /// that were invalid and went without a step meanwhile are not in it; of those of one millisecond, one that was
-    /// invalidated and went stands first.
-    pub(super) fn before(&self, steps: &[Step], clock: u64) -> Timeline {
-        let mut events: VecDeque<Entry> = self.events.iter().cloned().collect();
-        for step in steps.iter().rev() {
-            let at = |event: &Arc<str>| events.iter().rposition(|entry| entry.0 == *event);
-            match step {
-                Step::Submitted { event, .. } => drop(at(event).and_then(|at| events.remove(at))),
-                Step::Published { event, time_ms, .. } | Step::Invalidated { event, time_ms, .. } => match at(event) {
-                    Some(at) => events[at].3 = true,
-                    None => {
-                        let at = events.partition_point(|entry| entry.1 < *time_ms);
-                        events.insert(at, (Arc::clone(event), *time_ms, 0, true));
-                    }
-                },
-                Step::KeyFrame { .. } | Step::Rearmed { .. } => {}
-            }
-        }
-        Timeline::copied(clock, self.horizon_ms, events)
+        Some(Dump { clock, anew, timeline, horizon_ms, events })
     }
 }
 

@@ -1,6 +1,6 @@
 -- One transition of a shared stream: state, clock and messages together; the same steps as core's timeline.rs.
 --
--- KEYS: 1 head (hash: clock, horizon, offset, frame, frame_clock, anew, run), 2 records (hash: event -> time,last,submitted,valid),
+-- KEYS: 1 head (hash: clock, horizon, offset, frame, anew, run), 2 records (hash: event -> time,last,submitted,valid),
 --       3 incubating (sorted set: event by the clock value of its submission), 4 re-armed (sorted set: event by
 --       its last attempt), 5 log (stream: the clock value is the id)
 -- ARGV: 1 now in microseconds (tests only), 2 what: submit, advance or start, 3 mode, 4 duration, 5 most events,
@@ -59,7 +59,7 @@ if lost then
   -- Before anything is published: subscribers begin anew with this key frame, and miss no publication after it.
   clock = math.max(known, clock) + LOST_JUMP
   tell('K', 't', text(ms))
-  redis.call('HSET', KEYS[1], 'frame_clock', text(clock), 'anew', text(clock))
+  redis.call('HSET', KEYS[1], 'anew', text(clock))
   frame = ms + every
 end
 if head[5] ~= run then redis.call('HSET', KEYS[1], 'run', run) end
@@ -91,7 +91,6 @@ end
 if not more and (not frame or frame <= ms) then
   if not frame or redis.call('ZCARD', KEYS[3]) <= frame_most then
     tell('K', 't', text(ms))
-    redis.call('HSET', KEYS[1], 'frame_clock', text(clock))
   end
   local next_frame = (frame or ms) + every
   frame = next_frame > ms and next_frame or ms + every

@@ -31,7 +31,7 @@ async fn e4_c1_c2_the_script_equals_the_core() {
 
 /// The same calls to the script and to the core.
 async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Random) {
-    let (mut timeline, mut steps, mut frames) = (Timeline::default(), Vec::new(), Vec::new());
+    let (mut timeline, mut steps, mut told) = (Timeline::default(), Vec::new(), Vec::new());
     let mut now = Micros::from_millis(1_700_000_000_000 + random.below(1_000));
     let texts = [2, 10, 200][random.index(3)];
     let mut what = "start";
@@ -44,9 +44,7 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
         let theirs = Transition::read(&reply).unwrap();
         let mut witness = |step: &Step, timeline: &Timeline| {
             steps.extend(step.clock().map(|_| step.clone()));
-            if let Step::KeyFrame { clock, .. } = step {
-                frames.push((*clock, valid(timeline)));
-            }
+            told.extend(told_as(step, timeline));
         };
         let ours = match what {
             "start" => {
@@ -76,19 +74,12 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
     let dump = redis.eval(dump_script(), &[head, incubating, records], &[], COPY_WITHIN).await.unwrap();
     let dump = Dump::read(&dump).unwrap();
     assert!(dump.timeline.snapshot().eq(timeline.snapshot()), "C3: {spec:?}");
-    for (clock, then) in frames {
-        let since = steps.partition_point(|step| step.clock().unwrap() <= clock);
-        assert_eq!(valid(&dump.before(&steps[since..], clock)), then, "C3: taken back to {clock}, {spec:?}");
+    let mut history = History::ending_with(&dump);
+    for step in steps.iter().rev() {
+        assert_eq!(history.take_back(step.clone()), Back::Taken, "{step:?}");
     }
-}
-
-/// The valid events, by time. Invalid ones go without a step.
-fn valid(timeline: &Timeline) -> Vec<(Arc<str>, u64)> {
-    let valid = timeline.snapshot().filter(|event| event.valid);
-    let mut valid: Vec<(Arc<str>, u64)> = valid.map(|event| (Arc::clone(&event.event), event.time_ms)).collect();
-    assert!(valid.is_sorted_by_key(|(_, time_ms)| *time_ms));
-    valid.sort_by_key(|(event, time_ms)| (*time_ms, Arc::clone(event)));
-    valid
+    let again = history.messages(&spec.rules);
+    assert_eq!(again, told, "C3, C6: taken back to the beginning and told again, {spec:?}");
 }
 
 #[tokio::test]

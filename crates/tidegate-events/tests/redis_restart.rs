@@ -1,0 +1,117 @@
+//! Streams on a Redis that is restarted with all its data, and servers that are: what Redis holds is told (C6).
+#![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tidegate_core::Micros;
+use tidegate_events::{Mode, Now, Stream, StreamSpec, Streams, Subscription};
+use tidegate_store::{Clock, Store};
+use tidegate_testkit::faults::{Fault, Proxy};
+use tidegate_testkit::servers::Server;
+use tokio::time::{sleep, timeout};
+
+/// A Redis that keeps everything that it has answered.
+const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+fn spec(snapshot_every_ms: u64) -> StreamSpec {
+    let mut spec = StreamSpec::new("orders", Mode::OnlyOnce);
+    (spec.rules.duration_ms, spec.rules.snapshot_every_ms) = (100, snapshot_every_ms);
+    spec
+}
+
+async fn open(port: u16, spec: &StreamSpec) -> Streams {
+    let start = Instant::now();
+    let now: Now = Arc::new(move || Micros::saturating(u64::try_from(start.elapsed().as_micros()).unwrap()));
+    let store = Store::open(format!("redis://127.0.0.1:{port}").parse().unwrap(), &Clock::process()).await;
+    Streams::on_store(vec![spec.clone()], &store, &now).await.unwrap()
+}
+
+/// Messages as `KIND event`, with their clock values, until this one is there.
+async fn told_until(subscription: &mut Subscription, last: &str) -> Vec<(u64, String)> {
+    let (since, mut told): (_, Vec<(u64, String)>) = (Instant::now(), Vec::new());
+    while !told.iter().any(|(_, text)| text == last) {
+        assert!(since.elapsed() < Duration::from_secs(20), "{last} was not told, but {told:?}");
+        let next = timeout(Duration::from_secs(20), subscription.next()).await;
+        let messages = next.unwrap_or_else(|_| panic!("{last} was not told, but {told:?}")).unwrap();
+        for message in messages {
+            let body = String::from_utf8(message.body.to_vec()).unwrap();
+            let kind = body.rsplit("\"messageType\":\"").next().unwrap().trim_end_matches("\"}");
+            let event = body.split("\"event\":\"").nth(1).map_or("", |rest| rest.split('"').next().unwrap());
+            let text = if kind == "KEY_FRAME" { kind.to_owned() } else { format!("{kind} {event}") };
+            told.push((message.clock, text));
+        }
+    }
+    told
+}
+
+async fn submit(stream: &Stream, event: &str) {
+    let since = Instant::now();
+    while stream.submit(event.as_bytes()).await.is_err() {
+        assert!(since.elapsed() < Duration::from_secs(20), "{event} was not taken");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A server had not read the last messages when its Redis was killed. They stood in the log of the one that came back with
+/// everything, before the jump that a restart makes, and were told to nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c6_what_was_not_read_before_a_restart_of_redis_is_told_before_the_jump() {
+    let mut server = Server::redis(&DURABLE);
+    let proxy = Proxy::before(server.port);
+    let spec = spec(3_600_000);
+    let (far, near) = (open(proxy.port, &spec).await, open(server.port, &spec).await);
+    let (far, near) = (far.get("orders").unwrap(), near.get("orders").unwrap());
+    let (mut at_far, mut at_near) = (far.subscribe(None).await.unwrap(), near.subscribe(None).await.unwrap());
+    told_until(&mut at_far, "KEY_FRAME").await;
+    proxy.set(Fault::Silence);
+    submit(near, "unread").await;
+    let before = told_until(&mut at_near, "PUBLISHED_EVENT unread").await;
+    server.kill();
+    server.start_again(&[]);
+    submit(near, "after").await;
+    proxy.set(Fault::None);
+    let told = told_until(&mut at_far, "PUBLISHED_EVENT after").await;
+    let texts: Vec<&str> = told.iter().map(|(_, text)| text.as_str()).collect();
+    let expected = [
+        "SUBMITTED_EVENT unread",
+        "PUBLISHED_EVENT unread",
+        "KEY_FRAME",
+        "SUBMITTED_EVENT after",
+        "PUBLISHED_EVENT after",
+    ];
+    assert_eq!(texts, expected, "{told:?}");
+    assert!(told[1].0 == before.last().unwrap().0 && told[2].0 > told[1].0 + 1_000_000, "C1: {told:?}");
+    let same = told_until(&mut at_near, "PUBLISHED_EVENT after").await;
+    assert_eq!(told[2..], same, "C1: both servers tell the same");
+}
+
+/// A server that started knew the messages since the last key frame only: one who resumed there from before it
+/// missed publications that Redis still held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c6_a_server_that_is_restarted_goes_on_from_wherever_redis_still_can() {
+    let mut server = Server::redis(&DURABLE);
+    let spec = spec(150);
+    let streams = open(server.port, &spec).await;
+    let stream = streams.get("orders").unwrap();
+    let mut subscription = stream.subscribe(None).await.unwrap();
+    let mut told = told_until(&mut subscription, "KEY_FRAME").await;
+    for event in ["one", "two"] {
+        submit(stream, event).await;
+        told.extend(told_until(&mut subscription, &format!("PUBLISHED_EVENT {event}")).await);
+        told.extend(told_until(&mut subscription, "KEY_FRAME").await);
+        // Its jump, and what comes after it, are no less a part of what Redis holds.
+        server.kill();
+        server.start_again(&[]);
+    }
+    submit(stream, "three").await;
+    told.extend(told_until(&mut subscription, "PUBLISHED_EVENT three").await);
+    drop(subscription);
+    drop(streams);
+    let again = open(server.port, &spec).await;
+    for from in 0..told.len() - 1 {
+        let mut resumed = again.get("orders").unwrap().subscribe(Some(told[from].0)).await.unwrap();
+        let rest = told_until(&mut resumed, "PUBLISHED_EVENT three").await;
+        let expected = &told[from + 1..];
+        assert_eq!(rest[..expected.len()], *expected, "after clock {}", told[from].0);
+    }
+}
