@@ -2,7 +2,8 @@
 //
 // An ES module without dependencies and without a build step; for browsers and Node.
 // EventModel knows messages only. followStomp keeps one on a client of @stomp/stompjs, followFeed on
-// server-sent events: both notice a gap in the clock, resume after a lost connection, and go on.
+// server-sent events: both notice a gap in the clock, resume after a lost connection, and go on. They say which
+// history they know (its epoch), so that two of them are never joined.
 
 /** What incubates on a stream, by its messages. */
 export class EventModel {
@@ -10,6 +11,7 @@ export class EventModel {
   constructor(durationMs) {
     this.durationMs = durationMs;
     this.clock = null; // of the last message; null: no snapshot yet
+    this.epoch = null; // of the stream's history; key frames name it
     this.events = new Map(); // text -> { time, status: 'Valid' | 'Invalid' }
   }
 
@@ -19,12 +21,14 @@ export class EventModel {
    * @param {boolean} begins the message is the first of a subscription
    */
   apply(message, begins = false) {
-    const { clock, messageType } = message;
+    const { clock, epoch = null, messageType } = message;
     if (messageType === 'KEY_FRAME') {
-      // A snapshot heals any gap. One from the past says nothing new, unless a subscription begins with it: then the
-      // stream itself began again, as one that is kept in memory only does when its server starts.
-      if (!begins && this.clock !== null && clock < this.clock) return 'old';
+      // A snapshot heals any gap. One from the past says nothing new, unless it is of another history, as of a stream
+      // that is kept in memory only when its server has started again; or, from a server that names none, unless a
+      // subscription begins with it.
+      if (!begins && epoch === this.epoch && this.clock !== null && clock < this.clock) return 'old';
       this.clock = clock;
+      this.epoch = epoch;
       this.events = new Map(message.snapshot.map(({ event, time, status }) => [event, { time, status }]));
       return 'applied';
     }
@@ -65,6 +69,7 @@ export function followStomp(client, stream, { durationMs, onMessage = () => {}, 
     const headers = { id: `tidegate-${stream}-${mine}` };
     let begins = true;
     if (model.clock !== null) headers['from-clock'] = String(model.clock);
+    if (model.epoch !== null) headers.epoch = model.epoch;
     subscription = client.subscribe(`/topic/${stream}`, (frame) => {
       if (mine !== generation) return;
       const message = JSON.parse(frame.body);
@@ -97,9 +102,8 @@ export function followFeed(server, stream, { durationMs, onMessage = () => {}, o
   const address = `${server}/v1/streams/${encodeURIComponent(stream)}/feed`;
   let source = null;
   const open = () => {
-    const from = model.clock === null ? '' : `?from_clock=${model.clock}`;
     let begins = true;
-    source = new Source(address + from);
+    source = new Source(address + place(model));
     source.onopen = () => { begins = true; };
     source.onmessage = ({ data }) => {
       const message = JSON.parse(data);
@@ -115,4 +119,10 @@ export function followFeed(server, stream, { durationMs, onMessage = () => {}, o
   };
   open();
   return { model, close: () => source.close() };
+}
+
+/** Where a feed goes on, as the query of its address. */
+function place({ clock, epoch }) {
+  if (clock === null) return '';
+  return epoch === null ? `?from_clock=${clock}` : `?from_clock=${clock}&epoch=${epoch}`;
 }

@@ -209,7 +209,7 @@ fn read_feed(mut stream: TcpStream, from: Option<u64>, mut take: impl FnMut(u64,
             let line: Vec<u8> = text.drain(..=end).collect();
             let line = String::from_utf8(line).unwrap();
             if let Some(id) = line.strip_prefix("id: ") {
-                clock = id.trim_end().parse().unwrap();
+                clock = id.trim_end().split('-').next().unwrap().parse().unwrap();
             } else if let Some(body) = line.strip_prefix("data: ")
                 && !take(clock, body.trim_end())
             {

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_events::{Cut, Message, Stream, Subscription, Unavailable};
+use tidegate_events::{Cut, Message, Seen, Stream, Subscription, Unavailable};
 use tokio::time::timeout;
 
 /// Longest time that a key frame waits; half the time between two, if that is shorter.
@@ -25,7 +25,7 @@ pub(crate) struct Paced {
 impl Paced {
     /// # Errors
     /// When the stream cannot be read now.
-    pub(crate) async fn subscribe(stream: &Arc<Stream>, from: Option<u64>) -> Result<Paced, Unavailable> {
+    pub(crate) async fn subscribe(stream: &Arc<Stream>, from: Option<Seen>) -> Result<Paced, Unavailable> {
         let subscription = stream.subscribe(from).await?;
         let every = Duration::from_millis(stream.spec().rules.snapshot_every_ms);
         let turn = turn(subscription.place(), SPREAD_MAX.min(every / 2));

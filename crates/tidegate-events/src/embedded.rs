@@ -7,9 +7,8 @@
 
 use crate::journal::{Batch, Journal, JournalError, Standing};
 use crate::log::{Log, Message};
-use crate::stream::{SubmitError, Unavailable};
-use crate::{Now, StreamSpec, message};
-use bytes::Bytes;
+use crate::stream::{Snapshot, SubmitError, Unavailable};
+use crate::{Epoch, Now, StreamSpec, message};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidegate_core::Micros;
@@ -25,6 +24,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 pub(crate) struct Embedded {
     spec: StreamSpec,
     now: Now,
+    epoch: Epoch,
     log: Arc<Log>,
     state: Mutex<State>,
     /// There is something to commit, or an end.
@@ -62,7 +62,7 @@ impl Embedded {
     pub(crate) fn new(
         spec: StreamSpec,
         timeline: Timeline,
-        log: Arc<Log>,
+        (epoch, log): (Epoch, Arc<Log>),
         durability: Durability,
         now: Now,
     ) -> Embedded {
@@ -71,7 +71,7 @@ impl Embedded {
             Durability::Journal => Told::Durably { batch: Batch::default(), messages: Vec::new() },
         };
         let state = State { timeline, told, waiting: Vec::new(), committing: false, failed: None, stopped: false };
-        let embedded = Embedded { spec, now, log, state: Mutex::new(state), work: Condvar::new() };
+        let embedded = Embedded { spec, now, epoch, log, state: Mutex::new(state), work: Condvar::new() };
         embedded.start();
         embedded
     }
@@ -79,7 +79,7 @@ impl Embedded {
     fn start(&self) {
         let StreamSpec { rules, overdue, .. } = &self.spec;
         let now = (self.now)();
-        self.state().act(&self.log, |timeline, witness| timeline.start(rules, *overdue, now, witness));
+        self.act(&mut self.state(), |timeline, witness| timeline.start(rules, *overdue, now, witness));
     }
 
     /// Takes an event; answered once all it was decided by is durable.
@@ -98,7 +98,7 @@ impl Embedded {
             return Err(self.unavailable());
         }
         let (rules, now) = (&self.spec.rules, (self.now)());
-        let outcome = state.act(&self.log, |timeline, witness| timeline.submit(rules, event, now, witness));
+        let outcome = self.act(&mut state, |timeline, witness| timeline.submit(rules, event, now, witness));
         if !state.has_undurable() {
             return Ok((outcome, None));
         }
@@ -123,11 +123,12 @@ impl Embedded {
         Some(Unavailable { what: "the journal cannot be written", cause })
     }
 
-    /// The snapshot now: its clock value, which may not be durable yet, and its JSON.
-    pub(crate) fn snapshot(&self) -> (u64, Bytes) {
+    /// The snapshot now; its clock value may not be durable yet.
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let mut state = self.state();
         self.advance(&mut state);
-        let snapshot = (state.timeline.clock(), message::key_frame(&state.timeline).into());
+        let body = message::key_frame(&state.timeline, Some(self.epoch)).into();
+        let snapshot = Snapshot { clock: state.timeline.clock(), epoch: self.epoch, body };
         if state.has_undurable() && !state.committing {
             self.work.notify_one();
         }
@@ -168,7 +169,7 @@ impl Embedded {
     fn advance(&self, state: &mut State) -> Micros {
         let now = (self.now)();
         if !state.stopped {
-            state.act(&self.log, |timeline, witness| timeline.advance(&self.spec.rules, now, witness));
+            self.act(state, |timeline, witness| timeline.advance(&self.spec.rules, now, witness));
         }
         now
     }
@@ -176,7 +177,8 @@ impl Embedded {
     /// One group commit: the batch leaves the lock, comes to disk, and is published. `None`: the stop came while
     /// the disk refused, and nothing after this batch may be written.
     fn commit<'a>(&'a self, mut state: MutexGuard<'a, State>, journal: &mut Journal) -> Option<MutexGuard<'a, State>> {
-        let standing = Standing { clock: state.timeline.clock(), horizon_ms: state.timeline.horizon_ms() };
+        let (clock, horizon_ms) = (state.timeline.clock(), state.timeline.horizon_ms());
+        let standing = Standing { epoch: self.epoch, clock, horizon_ms };
         let oldest_ms = state.timeline.oldest_ms();
         let mut waiting = std::mem::take(&mut state.waiting);
         let (batch, messages) = state.told.gathered();
@@ -210,6 +212,12 @@ impl Embedded {
         }
     }
 
+    /// Lets the timeline act; its steps go where they belong.
+    fn act<R>(&self, state: &mut State, act: impl FnOnce(&mut Timeline, Witness<'_>) -> R) -> R {
+        let State { timeline, told, .. } = state;
+        act(timeline, &mut |step, timeline| told.take(step, timeline, self.epoch, &self.log))
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -221,12 +229,6 @@ fn commit(journal: &mut Journal, batch: &Batch) -> Result<(), JournalError> {
 }
 
 impl State {
-    /// Lets the timeline act; its steps go where they belong.
-    fn act<R>(&mut self, log: &Log, act: impl FnOnce(&mut Timeline, Witness<'_>) -> R) -> R {
-        let State { timeline, told, .. } = self;
-        act(timeline, &mut |step, timeline| told.take(step, timeline, log))
-    }
-
     fn has_undurable(&self) -> bool {
         match &self.told {
             Told::AtOnce => false,
@@ -236,8 +238,8 @@ impl State {
 }
 
 impl Told {
-    fn take(&mut self, step: &Step, timeline: &Timeline, log: &Log) {
-        let message = told_as(step, timeline);
+    fn take(&mut self, step: &Step, timeline: &Timeline, epoch: Epoch, log: &Log) {
+        let message = told_as(step, timeline, epoch);
         match self {
             Told::AtOnce => log.push(message),
             Told::Durably { batch, messages } => {
@@ -256,10 +258,10 @@ impl Told {
 }
 
 /// The message of a step, if it has one.
-pub(crate) fn told_as(step: &Step, timeline: &Timeline) -> Option<Message> {
+pub(crate) fn told_as(step: &Step, timeline: &Timeline, epoch: Epoch) -> Option<Message> {
     let clock = step.clock()?;
-    let body = message::of_step(step, timeline)?.into();
-    Some(Message { clock, body, is_key_frame: matches!(step, Step::KeyFrame { .. }) })
+    let body = message::of_step(step, timeline, Some(epoch))?.into();
+    Some(Message { clock, epoch, body, is_key_frame: matches!(step, Step::KeyFrame { .. }) })
 }
 
 /// How long to sleep.
@@ -280,10 +282,12 @@ mod tests {
     fn f1_a_full_disk_is_told_to_readers_in_time() {
         let folder = tempfile::tempdir().unwrap();
         let (journal, _real) = Journal::on_a_full_disk(folder.path());
-        let log = Arc::new(Log::new(0));
+        let epoch = Epoch::draw();
+        let log = Arc::new(Log::new(0, epoch));
         let now: Now = Arc::new(|| Micros::from_secs(5));
         let spec = StreamSpec::new("orders", Mode::OnlyOnce);
-        let line = Embedded::new(spec.clone(), Timeline::default(), Arc::clone(&log), Durability::Journal, now);
+        let line =
+            Embedded::new(spec.clone(), Timeline::default(), (epoch, Arc::clone(&log)), Durability::Journal, now);
         let stream = Arc::new(Stream::new(spec, log, Line::Embedded(Box::new(line))));
         std::thread::scope(|scope| {
             let Line::Embedded(line) = &stream.line else { panic!() };
@@ -304,10 +308,11 @@ mod tests {
     fn e5_nothing_is_told_while_the_disk_refuses() {
         let folder = tempfile::tempdir().unwrap();
         let (journal, _real) = Journal::on_a_full_disk(folder.path());
-        let log = Arc::new(Log::new(0));
+        let epoch = Epoch::draw();
+        let log = Arc::new(Log::new(0, epoch));
         let now: Now = Arc::new(|| Micros::from_secs(5));
         let spec = StreamSpec::new("orders", Mode::OnlyOnce);
-        let line = Embedded::new(spec, Timeline::default(), Arc::clone(&log), Durability::Journal, now);
+        let line = Embedded::new(spec, Timeline::default(), (epoch, Arc::clone(&log)), Durability::Journal, now);
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| line.run(Some(journal)));
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -315,7 +320,7 @@ mod tests {
                 let said = runtime.block_on(line.submit("taco")).unwrap_err();
                 assert!(said.to_string().contains("cannot be written"), "{said}");
             }
-            assert!(!log.reaches_back_to(1), "nothing was told");
+            assert!(!log.reaches_back_to(1.into()), "nothing was told");
             assert!(line.failure().is_some_and(|failure| failure.cause.contains("free space")));
             line.stop();
             thread.join().unwrap();

@@ -10,22 +10,20 @@
 //! itself or with the next one: it is never too much.
 
 mod frame;
+mod head;
 mod record;
 mod synced;
 
+use crate::Epoch;
 use frame::Front;
+use head::{NoHead, Version};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::{error, fmt};
 use tidegate_core::timeline::Step;
 
-const MAGIC: &[u8; 16] = b"tidegate events2";
-/// How segments began that do not say how much was synced.
-const MAGIC_BEFORE: &[u8; 16] = b"tidegate events1";
-/// Where it is said in those that do: behind the head's frame of two numbers.
-const SYNCED_AT: usize = MAGIC.len() + 12 + 16;
 /// Past so many bytes a segment is closed and the next begun.
 const SEGMENT_BYTES: u64 = 16 << 20;
 const EXTENSION: &str = "journal";
@@ -89,14 +87,15 @@ pub(crate) fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Erro
 }
 
 /// Where a stream stood when a segment was begun.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Standing {
+    pub(crate) epoch: Epoch,
     pub(crate) clock: u64,
     pub(crate) horizon_ms: u64,
 }
 
 /// What opening a journal found.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Found {
     /// Where the first segment begins.
     pub(crate) standing: Standing,
@@ -144,7 +143,8 @@ impl Journal {
     ) -> Result<(Journal, Found), JournalError> {
         fs::create_dir_all(folder).map_err(io_error("create", folder))?;
         let numbers = segments(folder)?;
-        let mut found = Found::default();
+        let empty = Standing { epoch: epoch(folder, &numbers)?, clock: 0, horizon_ms: 0 };
+        let mut found = Found { standing: empty, cut: None };
         let (mut closed, mut reached, mut last) = (VecDeque::new(), None, None);
         for (index, number) in numbers.iter().enumerate() {
             let is_last = index + 1 == numbers.len();
@@ -157,11 +157,13 @@ impl Journal {
                 None => fs::remove_file(&path).map_err(io_error("remove", &path))?,
             }
         }
-        let standing = reached.unwrap_or_default();
+        let standing = reached.unwrap_or(empty);
         let (number, file, len) = match last {
-            Some((number, Good { len, says_synced: true })) => (number, reopen(&path_of(folder, number), len)?, len),
+            Some((number, Good { len, version: Version::LATEST })) => {
+                (number, reopen(&path_of(folder, number), len)?, len)
+            }
             Some((number, Good { len, .. })) => {
-                // Of the version before: it stays as it is, and the next segment says what was synced.
+                // Of a version before: it stays as it is, and the next segment says what was synced, and the epoch.
                 drop(reopen(&path_of(folder, number), len)?);
                 closed.push_back((number, standing.horizon_ms));
                 let (file, len) = begin(folder, number + 1, standing)?;
@@ -240,13 +242,26 @@ fn segments(folder: &Path) -> Result<Vec<u64>, JournalError> {
     }
 }
 
+/// The epoch of the newest segment that says one; drawn if there is none, as in a journal that begins.
+fn epoch(folder: &Path, numbers: &[u64]) -> Result<Epoch, JournalError> {
+    for number in numbers.iter().rev() {
+        let path = path_of(folder, *number);
+        let mut bytes = Vec::new();
+        let file = File::open(&path).map_err(io_error("open", &path))?;
+        file.take(synced::END as u64).read_to_end(&mut bytes).map_err(io_error("read", &path))?;
+        if let Ok(head) = head::read(&bytes)
+            && let Some(epoch) = head.epoch
+        {
+            return Ok(epoch);
+        }
+    }
+    Ok(Epoch::draw())
+}
+
 /// Begins a segment; it is on disk, and found by its name, when this returns.
 fn begin(folder: &Path, number: u64, standing: Standing) -> Result<(File, u64), JournalError> {
     let path = path_of(folder, number);
-    let mut bytes = MAGIC.to_vec();
-    let numbers = [standing.clock.to_le_bytes(), standing.horizon_ms.to_le_bytes()].concat();
-    frame::push(&mut bytes, &numbers);
-    let len = synced::push(&mut bytes);
+    let (bytes, len) = head::encode(standing);
     let mut file = File::create(&path).map_err(io_error("create", &path))?;
     file.write_all(&bytes).map_err(io_error("write", &path))?;
     file.sync_all().map_err(io_error("sync", &path))?;
@@ -264,7 +279,7 @@ fn reopen(path: &Path, len: u64) -> Result<File, JournalError> {
 /// What is good of a segment.
 struct Good {
     len: u64,
-    says_synced: bool,
+    version: Version,
 }
 
 /// Reads a segment, and gives how many of its bytes are good; `None`: not even its head is.
@@ -276,7 +291,6 @@ fn read(
     replay: &mut impl FnMut(Standing, Step),
 ) -> Result<Option<Good>, JournalError> {
     let bytes = fs::read(path).map_err(io_error("read", path))?;
-    let mut at = 0;
     let mut torn = |at: usize| {
         if !is_last {
             return Err(damaged(path, at, "a frame is torn, and a segment comes after it"));
@@ -288,43 +302,33 @@ fn read(
         ));
         Ok(())
     };
-    let says_synced = !bytes.starts_with(MAGIC_BEFORE);
-    let head = match bytes.strip_prefix(MAGIC).or(bytes.strip_prefix(MAGIC_BEFORE)) {
-        Some(rest) => frame::front(rest),
-        None if MAGIC.starts_with(&bytes) || bytes.iter().all(|byte| *byte == 0) => Front::Torn,
-        None => return Err(damaged(path, 0, "it does not begin as a journal of this version does")),
-    };
-    let (mut payload, len) = match head {
-        Front::Frame(payload, len) => (payload, len),
-        Front::Damaged(_) => return Err(damaged(path, MAGIC.len(), "the head's checksum does not fit")),
-        Front::Torn | Front::End => {
+    let head = match head::read(&bytes) {
+        Ok(head) => head,
+        Err(NoHead::Torn) => {
             torn(0)?;
             return Ok(None);
         }
+        Err(NoHead::Damaged(at, what)) => return Err(damaged(path, at, what)),
     };
-    let standing = record::number(&mut payload).zip(record::number(&mut payload));
-    let Some((clock, horizon_ms)) = standing else { return Err(damaged(path, MAGIC.len(), "the head is too short")) };
+    let (version, synced) = (head.version, head.synced);
+    let epoch = found.standing.epoch;
+    if let Some(other) = head.epoch.filter(|other| *other != epoch) {
+        let what = format!("it is of the epoch {other}, but a later segment is of {epoch}");
+        return Err(damaged(path, 0, &what));
+    }
     match reached {
-        None => (*reached, found.standing) = (Some(Standing { clock, horizon_ms }), Standing { clock, horizon_ms }),
-        Some(before) if before.clock != clock => {
-            let what = format!("it goes on from clock {clock}, but the segment before ended at {}", before.clock);
-            return Err(damaged(path, MAGIC.len(), &what));
+        None => {
+            found.standing = Standing { epoch, clock: head.clock, horizon_ms: head.horizon_ms };
+            *reached = Some(found.standing);
+        }
+        Some(before) if before.clock != head.clock => {
+            let what =
+                format!("it goes on from clock {}, but the segment before ended at {}", head.clock, before.clock);
+            return Err(damaged(path, 0, &what));
         }
         Some(_) => {}
     }
-    at += MAGIC.len() + len;
-    let mut synced = 0;
-    if says_synced {
-        let Some(said) = bytes.get(SYNCED_AT..).and_then(synced::read) else {
-            return if bytes.len() < synced::END {
-                torn(0)?;
-                Ok(None)
-            } else {
-                Err(damaged(path, SYNCED_AT, "what it says was synced does not fit its checksum"))
-            };
-        };
-        (synced, at) = (said, synced::END);
-    }
+    let mut at = head.len;
     loop {
         let front = frame::front(&bytes[at..]);
         if matches!(front, Front::End | Front::Torn) && (at as u64) < synced {
@@ -336,14 +340,15 @@ fn read(
             return Err(damaged(path, at, &what));
         }
         match front {
-            Front::End => return Ok(Some(Good { len: at as u64, says_synced })),
+            Front::End => return Ok(Some(Good { len: at as u64, version })),
             Front::Damaged(what) => return Err(damaged(path, at, what)),
             Front::Torn => {
                 torn(at)?;
-                return Ok(Some(Good { len: at as u64, says_synced }));
+                return Ok(Some(Good { len: at as u64, version }));
             }
             Front::Frame(payload, len) => {
-                steps(path, at, payload, reached, |step| replay(found.standing, step))?;
+                let standing = reached.get_or_insert(found.standing);
+                steps(path, at, payload, standing, |step| replay(found.standing, step))?;
                 at += len;
             }
         }
@@ -354,13 +359,12 @@ fn steps(
     path: &Path,
     at: usize,
     mut payload: &[u8],
-    reached: &mut Option<Standing>,
+    standing: &mut Standing,
     mut replay: impl FnMut(Step),
 ) -> Result<(), JournalError> {
     while !payload.is_empty() {
         let step =
             record::decode(&mut payload).ok_or_else(|| damaged(path, at, "a frame holds no step of this version"))?;
-        let standing = reached.get_or_insert_default();
         if let Some(clock) = step.clock() {
             if clock != standing.clock + 1 {
                 return Err(damaged(path, at, &format!("clock {clock} follows {}", standing.clock)));

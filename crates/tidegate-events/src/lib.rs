@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `spec.rs` | a stream as it is configured |
 //! | `message.rs` | messages as JSON |
+//! | `epoch.rs` | which history of a stream a clock value belongs to |
 //! | `journal.rs`, `journal/` | steps on disk: segments, frames, steps as bytes |
 //! | `log.rs` | the latest messages, read by clock value |
 //! | `stream.rs`, `embedded.rs` | one stream; its timeline, its thread and its commits |
@@ -17,6 +18,7 @@
 //! | `streams.rs` | all streams of a server |
 
 mod embedded;
+mod epoch;
 mod journal;
 mod line;
 mod log;
@@ -28,6 +30,7 @@ mod stream;
 mod streams;
 mod subscription;
 
+pub use epoch::{Epoch, NoEpoch, Seen};
 pub use journal::JournalError;
 pub use log::Message;
 #[cfg(feature = "redis")]

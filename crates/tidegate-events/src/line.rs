@@ -3,8 +3,7 @@
 use crate::embedded::Embedded;
 #[cfg(feature = "redis")]
 use crate::shared::Shared;
-use crate::{Outcome, SubmitError, Unavailable};
-use bytes::Bytes;
+use crate::{Outcome, Snapshot, SubmitError, Unavailable};
 
 /// A stream's timeline.
 pub(crate) enum Line {
@@ -22,8 +21,8 @@ impl Line {
         }
     }
 
-    /// The snapshot now: its clock value, and its JSON.
-    pub(crate) async fn snapshot(&self) -> (u64, Bytes) {
+    /// The snapshot now.
+    pub(crate) async fn snapshot(&self) -> Snapshot {
         match self {
             Line::Embedded(line) => line.snapshot(),
             #[cfg(feature = "redis")]

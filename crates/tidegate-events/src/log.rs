@@ -7,6 +7,7 @@
 //! frame, which a stream makes after a possible loss: the key frame tells everything that is true then, so that a
 //! subscriber goes on with it from wherever it stood.
 
+use crate::{Epoch, Seen};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
@@ -25,10 +26,18 @@ pub(crate) const KEY_FRAME_BYTES_MAX: usize = 64 << 20;
 pub struct Message {
     /// Its clock value.
     pub clock: u64,
+    /// In which history.
+    pub epoch: Epoch,
     /// Its JSON.
     pub body: Bytes,
     /// Whether it is a snapshot of all.
     pub is_key_frame: bool,
+}
+
+impl Message {
+    pub(crate) fn seen(&self) -> Seen {
+        Seen { clock: self.clock, epoch: Some(self.epoch) }
+    }
 }
 
 /// The log and the tasks that wait for it to grow.
@@ -44,6 +53,8 @@ pub(crate) struct Log {
 
 #[derive(Debug, Default)]
 struct Kept {
+    /// Of the latest message; `None` before the stream is known.
+    epoch: Option<Epoch>,
     messages: VecDeque<Message>,
     /// The clock value before the first message kept.
     before: u64,
@@ -71,11 +82,15 @@ pub(crate) enum Read {
 
 impl Log {
     /// An empty log of a stream that stands at `clock`.
-    pub(crate) fn new(clock: u64) -> Log {
-        let kept = Kept { before: clock, ..Kept::default() };
+    pub(crate) fn new(clock: u64, epoch: Epoch) -> Log {
+        let kept = Kept { before: clock, epoch: Some(epoch), ..Kept::default() };
+        Log::with(kept, clock)
+    }
+
+    fn with(kept: Kept, latest: u64) -> Log {
         Log {
             kept: Mutex::new(kept),
-            latest: watch::Sender::new(clock),
+            latest: watch::Sender::new(latest),
             listeners: AtomicU64::new(0),
             cut: AtomicU64::new(0),
         }
@@ -84,14 +99,14 @@ impl Log {
     /// A log of a stream that is not known yet; it begins with [`Log::begin`].
     #[cfg(feature = "redis")]
     pub(crate) fn unknown() -> Log {
-        Log { latest: watch::Sender::new(UNKNOWN), ..Log::new(0) }
+        Log::with(Kept::default(), UNKNOWN)
     }
 
     /// Begins, or begins anew, after `clock`, with messages that do not follow those before.
     #[cfg(feature = "redis")]
-    pub(crate) fn begin(&self, clock: u64, messages: impl IntoIterator<Item = Message>) {
+    pub(crate) fn begin(&self, clock: u64, epoch: Epoch, messages: impl IntoIterator<Item = Message>) {
         let mut kept = self.kept();
-        *kept = Kept { before: clock, begins: kept.begins + 1, ..Kept::default() };
+        *kept = Kept { epoch: Some(epoch), before: clock, begins: kept.begins + 1, ..Kept::default() };
         messages.into_iter().for_each(|message| kept.push(message));
         let latest = kept.latest();
         drop(kept);
@@ -129,15 +144,15 @@ impl Log {
 
     /// Those after a clock value, at most about `bytes` of them, but one at least. `begins`: how often the log had begun
     /// when the subscriber came to that clock value.
-    pub(crate) fn read(&self, after: u64, begins: u64, bytes: usize) -> Read {
+    pub(crate) fn read(&self, after: Seen, begins: u64, bytes: usize) -> Read {
         let kept = self.kept();
         if begins != kept.begins && !kept.reaches_back_to(after) {
             return Read::Anew;
         }
-        if after < kept.before {
+        if after.clock < kept.before {
             return Read::Behind;
         }
-        let at = kept.messages.partition_point(|message| message.clock <= after);
+        let at = kept.messages.partition_point(|message| message.clock <= after.clock);
         let mut room = bytes;
         let mut taken = Vec::new();
         for message in kept.messages.range(at..) {
@@ -150,20 +165,21 @@ impl Log {
         if taken.is_empty() { Read::Nothing } else { Read::Messages(taken) }
     }
 
-    /// How often it was begun anew.
-    pub(crate) fn begins(&self) -> u64 {
-        self.kept().begins
-    }
-
-    /// Whether one who has reached `clock` can go on from there.
-    pub(crate) fn reaches_back_to(&self, clock: u64) -> bool {
-        self.kept().reaches_back_to(clock)
-    }
-
-    /// Whether at most `messages` came after `clock`, and all of them are kept.
-    pub(crate) fn is_near(&self, clock: u64, messages: u64) -> bool {
+    /// How often it was begun anew, and the history that it is of now.
+    pub(crate) fn begins(&self) -> (u64, Option<Epoch>) {
         let kept = self.kept();
-        kept.reaches_back_to(clock) && kept.latest() - clock <= messages
+        (kept.begins, kept.epoch)
+    }
+
+    /// Whether one who has come so far can go on from there.
+    pub(crate) fn reaches_back_to(&self, seen: Seen) -> bool {
+        self.kept().reaches_back_to(seen)
+    }
+
+    /// Whether at most `messages` came after it, and all of them are kept.
+    pub(crate) fn is_near(&self, seen: Seen, messages: u64) -> bool {
+        let kept = self.kept();
+        kept.reaches_back_to(seen) && kept.latest() - seen.clock <= messages
     }
 
     /// Wakes at every growth.
@@ -190,13 +206,15 @@ impl Kept {
         self.messages.back().map_or(self.before, |message| message.clock)
     }
 
-    fn reaches_back_to(&self, clock: u64) -> bool {
-        (self.before..=self.latest()).contains(&clock)
+    fn reaches_back_to(&self, seen: Seen) -> bool {
+        let is_same = seen.epoch.is_none_or(|epoch| Some(epoch) == self.epoch);
+        is_same && (self.before..=self.latest()).contains(&seen.clock)
     }
 
     fn push(&mut self, message: Message) {
         debug_assert!(message.clock == self.latest() + 1 || message.is_key_frame && message.clock > self.latest());
         *self.bytes_of(&message) += message.body.len();
+        self.epoch = Some(message.epoch);
         self.messages.push_back(message);
         while self.messages.len() > MESSAGES_MAX
             || self.delta_bytes > DELTA_BYTES_MAX
@@ -221,8 +239,14 @@ impl Kept {
 mod tests {
     use super::*;
 
+    const EPOCH: &str = "00000000a1b2c";
+
+    fn empty(clock: u64) -> Log {
+        Log::new(clock, EPOCH.parse().unwrap())
+    }
+
     fn message(clock: u64, len: usize, is_key_frame: bool) -> Message {
-        Message { clock, body: vec![b'x'; len].into(), is_key_frame }
+        Message { clock, epoch: EPOCH.parse().unwrap(), body: vec![b'x'; len].into(), is_key_frame }
     }
 
     fn clocks(read: Read) -> Vec<u64> {
@@ -235,44 +259,44 @@ mod tests {
 
     #[test]
     fn c2_it_is_read_by_clock_value() {
-        let log = Log::new(5);
-        assert_eq!(log.read(5, 0, 100), Read::Nothing);
-        assert_eq!(log.read(4, 0, 100), Read::Behind);
+        let log = empty(5);
+        assert_eq!(log.read(5.into(), 0, 100), Read::Nothing);
+        assert_eq!(log.read(4.into(), 0, 100), Read::Behind);
         log.push((6..10).map(|clock| message(clock, 40, false)));
-        assert_eq!(clocks(log.read(5, 0, 1_000)), [6, 7, 8, 9]);
-        assert_eq!(clocks(log.read(7, 0, 1_000)), [8, 9]);
-        assert_eq!(clocks(log.read(5, 0, 100)), [6, 7]);
-        assert_eq!(clocks(log.read(5, 0, 1)), [6], "one at least");
-        assert!(log.reaches_back_to(5) && log.reaches_back_to(9));
-        assert!(!log.reaches_back_to(4) && !log.reaches_back_to(10));
+        assert_eq!(clocks(log.read(5.into(), 0, 1_000)), [6, 7, 8, 9]);
+        assert_eq!(clocks(log.read(7.into(), 0, 1_000)), [8, 9]);
+        assert_eq!(clocks(log.read(5.into(), 0, 100)), [6, 7]);
+        assert_eq!(clocks(log.read(5.into(), 0, 1)), [6], "one at least");
+        assert!(log.reaches_back_to(5.into()) && log.reaches_back_to(9.into()));
+        assert!(!log.reaches_back_to(4.into()) && !log.reaches_back_to(10.into()));
     }
 
     #[test]
     fn c6_a_jump_is_read_over_from_before_it_and_from_within() {
-        let log = Log::new(5);
+        let log = empty(5);
         log.push([message(6, 1, false), message(7, 1, false), message(1_000, 1, true), message(1_001, 1, false)]);
         for (after, expected) in [(5, &[6, 7, 1_000, 1_001][..]), (7, &[1_000, 1_001]), (9, &[1_000, 1_001])] {
-            assert_eq!(clocks(log.read(after, 0, 1_000)), expected, "after {after}");
+            assert_eq!(clocks(log.read(after.into(), 0, 1_000)), expected, "after {after}");
         }
-        assert_eq!(clocks(log.read(1_000, 0, 1_000)), [1_001]);
+        assert_eq!(clocks(log.read(1_000.into(), 0, 1_000)), [1_001]);
     }
 
     #[test]
     fn c4_it_is_bounded_in_messages_deltas_and_key_frames() {
-        let log = Log::new(0);
+        let log = empty(0);
         log.push((1..=70_000).map(|clock| message(clock, 1, false)));
-        assert_eq!(log.read(70_000 - 65_537, 0, 1), Read::Behind);
-        assert_eq!(clocks(log.read(70_000 - 65_536, 0, 1)), [70_000 - 65_535]);
+        assert_eq!(log.read((70_000 - 65_537).into(), 0, 1), Read::Behind);
+        assert_eq!(clocks(log.read((70_000 - 65_536).into(), 0, 1)), [70_000 - 65_535]);
 
-        let log = Log::new(0);
+        let log = empty(0);
         log.push((1..=100).map(|clock| message(clock, 1 << 20, false)));
-        assert_eq!(log.read(67, 0, 1), Read::Behind);
-        assert_eq!(clocks(log.read(68, 0, 1)), [69]);
+        assert_eq!(log.read(67.into(), 0, 1), Read::Behind);
+        assert_eq!(clocks(log.read(68.into(), 0, 1)), [69]);
 
-        let log = Log::new(0);
+        let log = empty(0);
         log.push((1..=40).map(|clock| message(clock, 4 << 20, clock % 2 == 0)));
-        assert!(log.reaches_back_to(30), "key frames do not count against the deltas' room");
+        assert!(log.reaches_back_to(30.into()), "key frames do not count against the deltas' room");
         log.push([message(41, 100 << 20, true)]);
-        assert_eq!(clocks(log.read(40, 0, 1)), [41], "one that is larger than all room is told all the same");
+        assert_eq!(clocks(log.read(40.into(), 0, 1)), [41], "one that is larger than all room is told all the same");
     }
 }

@@ -13,16 +13,15 @@ mod tests;
 
 use crate::embedded::told_as;
 use crate::log::Log;
-use crate::{Now, Outcome, Overdue, StreamSpec, SubmitError, Unavailable, message};
-use bytes::Bytes;
+use crate::{Epoch, Now, Outcome, Overdue, Snapshot, StreamSpec, SubmitError, Unavailable, message};
 use history::{Back, History, follow};
-use reply::{Dump, Transition};
+use reply::{Dump, Logged, Transition};
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tidegate_core::Micros;
-use tidegate_core::timeline::{KEY_FRAME_EVENTS_MAX, Mode, Step, Timeline};
+use tidegate_core::timeline::{KEY_FRAME_EVENTS_MAX, Mode, Timeline};
 use tidegate_store::StoreError;
 use tidegate_store::redis::{Lua, Redis, Reply};
 use tokio::task::JoinHandle;
@@ -74,15 +73,16 @@ pub(crate) struct Shared {
 /// Where going back through the shared log ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Meets {
-    /// At or below the last clock value that this server has told: the log holds everything since.
+    /// At or below the clock value that it was to go back to: the log holds everything since.
     Known,
     /// Above it: the log holds no more, or there is no room for more.
     Nothing,
 }
 
-#[derive(Default)]
 struct Mirror {
     timeline: Timeline,
+    /// Of that history; before it is known, what this server offers if there is none.
+    epoch: Epoch,
     /// When the next key frame is due.
     frame_ms: u64,
     /// The state was lost: all must be read anew.
@@ -100,7 +100,12 @@ impl Shared {
             log,
             now,
             redis: Arc::clone(redis),
-            mirror: Mutex::default(),
+            mirror: Mutex::new(Mirror {
+                timeline: Timeline::default(),
+                epoch: Epoch::draw(),
+                frame_ms: 0,
+                stale: false,
+            }),
             ahead_us: AtomicI64::new(0),
             tasks: Mutex::default(),
         });
@@ -132,8 +137,8 @@ impl Shared {
 
     /// One call of the script.
     async fn transit(&self, what: &str, event: &str) -> Result<Transition, StoreError> {
-        let known = self.mirror().timeline.clock();
-        let arguments = arguments(&self.spec, None, what, known, event);
+        let (known, epoch) = self.mirror().place();
+        let arguments = arguments(&self.spec, None, what, (known, epoch), event);
         let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
         let reply = self.redis.eval(transition_script(), &self.keys, &arguments, ANSWER_WITHIN).await?;
         let transition = Transition::read(&reply).ok_or_else(|| self.redis.senseless("a transition"))?;
@@ -157,12 +162,13 @@ impl Shared {
     }
 
     /// The snapshot of the mirror, once there is one.
-    pub(crate) async fn snapshot(&self) -> (u64, Bytes) {
+    pub(crate) async fn snapshot(&self) -> Snapshot {
         self.log.begun().await;
         let now = self.stream_time();
         let mut mirror = self.mirror();
         mirror.timeline.forget(&self.spec.rules, now);
-        (mirror.timeline.clock(), message::key_frame(&mirror.timeline).into())
+        let (clock, epoch) = mirror.place();
+        Snapshot { clock, epoch, body: message::key_frame(&mirror.timeline, Some(epoch)).into() }
     }
 
     /// The store was never found since the start: there is no history to show.
@@ -229,35 +235,38 @@ impl Shared {
         let keys = [head.clone(), incubating.clone(), records.clone()];
         let reply = self.redis.eval(dump_script(), &keys, &[], COPY_WITHIN).await?;
         let dump = Dump::read(&reply).ok_or_else(|| self.redis.senseless("a dump"))?;
-        if dump.clock == 0 {
-            // Nobody has begun it; the publisher is about to.
+        let (known, ours) = self.mirror().place();
+        let is_same = known > 0 && dump.epoch == Some(ours);
+        let Some(epoch) = dump.epoch.filter(|_| dump.clock > 0 && (dump.clock >= known || !is_same)) else {
+            // Nobody has begun it, or Redis came back with less than was told; the publisher is about to say so there.
             sleep(Duration::from_millis(5)).await;
             return Ok(false);
-        }
-        let known = self.mirror().timeline.clock();
-        if dump.clock < known {
-            // Redis came back with less than was told; the publisher is about to say so there.
-            sleep(Duration::from_millis(5)).await;
-            return Ok(false);
-        }
-        let (history, meets) = self.history(&dump, known).await?;
+        };
+        let told = match is_same {
+            true => known,
+            // Another history: it goes on here with the key frame that this server caused when it noticed, if it has.
+            false if known > 0 && dump.anew > known => dump.anew - 1,
+            false => 0,
+        };
+        let (history, meets) = self.history(&dump, epoch, told).await?;
         let first = history.first().unwrap_or(dump.clock + 1);
         let begins_anew = first == dump.anew;
-        let messages = history.messages(&self.spec.rules);
+        let goes_on = is_same && (first == known + 1 || meets == Meets::Known);
+        let messages = history.messages(&self.spec.rules, epoch);
         let mut mirror = self.mirror();
-        if known > 0 && (first == known + 1 || begins_anew || meets == Meets::Known) {
+        if goes_on || (begins_anew && known > 0 && first > known) {
             self.log.push(messages);
         } else {
             // Before the key frame after a loss there is nothing more to be had: who stood anywhere there goes on with it.
             let before = if begins_anew { 0 } else { first - 1 };
-            self.log.begin(before, messages);
+            self.log.begin(before, epoch, messages);
         }
-        (mirror.timeline, mirror.stale) = (dump.timeline, false);
+        (mirror.timeline, mirror.epoch, mirror.stale) = (dump.timeline, epoch, false);
         Ok(true)
     }
 
     /// What the shared log holds after a clock value, or as much of it as there is room for.
-    async fn history(&self, dump: &Dump, known: u64) -> Result<(History, Meets), StoreError> {
+    async fn history(&self, dump: &Dump, epoch: Epoch, told: u64) -> Result<(History, Meets), StoreError> {
         let (mut history, log) = (History::ending_with(dump), &self.keys[4]);
         loop {
             let last = format!("{}-0", history.first().map_or(dump.clock, |first| first - 1));
@@ -267,11 +276,11 @@ impl Shared {
             if steps.is_empty() {
                 return Ok((history, Meets::Nothing));
             }
-            for step in steps {
-                if step.clock().is_some_and(|clock| clock <= known) {
+            for logged in steps {
+                if logged.step.clock().is_some_and(|clock| clock <= told) {
                     return Ok((history, Meets::Known));
                 }
-                if history.take_back(step) == Back::Enough {
+                if !logged.is_of(epoch) || history.take_back(logged.step) == Back::Enough {
                     return Ok((history, Meets::Nothing));
                 }
             }
@@ -292,17 +301,17 @@ impl Shared {
         Ok(self.apply(steps))
     }
 
-    fn apply(&self, steps: Vec<Step>) -> bool {
+    fn apply(&self, steps: Vec<Logged>) -> bool {
         let mut mirror = self.mirror();
         let mut messages = Vec::with_capacity(steps.len());
         let count = steps.len();
-        for step in steps {
-            let timeline = &mut mirror.timeline;
-            if step.clock() != Some(timeline.clock() + 1) {
+        for logged in steps {
+            let (clock, epoch) = mirror.place();
+            if logged.step.clock() != Some(clock + 1) || !logged.is_of(epoch) {
                 break;
             }
-            follow(timeline, &step, &self.spec.rules);
-            messages.extend(told_as(&step, timeline));
+            follow(&mut mirror.timeline, &logged.step, &self.spec.rules);
+            messages.extend(told_as(&logged.step, &mirror.timeline, epoch));
         }
         let all = messages.len() == count;
         // Under the lock: a snapshot and the log must agree.
@@ -319,8 +328,21 @@ impl Shared {
     }
 }
 
+impl Mirror {
+    /// How far it has come.
+    fn place(&self) -> (u64, Epoch) {
+        (self.timeline.clock(), self.epoch)
+    }
+}
+
 /// The script's arguments; the time is the Redis's own, but for tests.
-fn arguments(spec: &StreamSpec, now: Option<Micros>, what: &str, known: u64, event: &str) -> [String; 11] {
+fn arguments(
+    spec: &StreamSpec,
+    now: Option<Micros>,
+    what: &str,
+    (known, epoch): (u64, Epoch),
+    event: &str,
+) -> [String; 12] {
     let rules = spec.rules;
     let mode = if rules.mode == Mode::OnlyOnce { "only-once" } else { "strictly-once" };
     let overdue = if spec.overdue == Overdue::Publish { "publish" } else { "invalidate" };
@@ -336,6 +358,7 @@ fn arguments(spec: &StreamSpec, now: Option<Micros>, what: &str, known: u64, eve
         known.to_string(),
         event.to_owned(),
         overdue.to_owned(),
+        epoch.to_string(),
     ]
 }
 

@@ -3,7 +3,7 @@
 use crate::line::Line;
 use crate::log::Log;
 use crate::subscription::Subscription;
-use crate::{Outcome, StreamSpec};
+use crate::{Epoch, Outcome, Seen, StreamSpec};
 use bytes::Bytes;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -72,8 +72,16 @@ pub struct Counts {
 pub struct Snapshot {
     /// The clock value.
     pub clock: u64,
+    /// In which history.
+    pub epoch: Epoch,
     /// The key frame's JSON.
     pub body: Bytes,
+}
+
+impl Snapshot {
+    pub(crate) fn seen(&self) -> Seen {
+        Seen { clock: self.clock, epoch: Some(self.epoch) }
+    }
 }
 
 /// Why a submission was not decided.
@@ -170,10 +178,9 @@ impl Stream {
     }
 
     async fn durable_snapshot(&self) -> Snapshot {
-        let (clock, body) = self.line.snapshot().await;
-        let snapshot = Snapshot { clock, body };
+        let snapshot = self.line.snapshot().await;
         // A closed log has reached the end of all clocks.
-        let _ = self.log.growth().wait_for(|latest| *latest >= clock).await;
+        let _ = self.log.growth().wait_for(|latest| *latest >= snapshot.clock).await;
         let large = snapshot.body.len() >= SHARED_BYTES;
         *self.shared() = large.then(|| snapshot.clone());
         snapshot
@@ -182,7 +189,7 @@ impl Stream {
     /// A snapshot to begin with; a large one may be of a moment ago, as the deltas since follow it.
     async fn recent(&self) -> Snapshot {
         let shared = self.shared().clone();
-        match shared.filter(|shared| self.log.is_near(shared.clock, SHARED_FOR)) {
+        match shared.filter(|shared| self.log.is_near(shared.seen(), SHARED_FOR)) {
             Some(shared) => shared,
             None => self.durable_snapshot().await,
         }
@@ -192,18 +199,19 @@ impl Stream {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to listen: after a clock value if the log still has all since, else with a snapshot.
+    /// Begins to listen: after what was seen, if that is of the same history and the log still has all since, else
+    /// with a snapshot (promise C5).
     ///
     /// # Errors
     /// When it cannot begin within [`READ_WITHIN`].
-    pub async fn subscribe(self: &Arc<Stream>, from: Option<u64>) -> Result<Subscription, Unavailable> {
+    pub async fn subscribe(self: &Arc<Stream>, from: Option<Seen>) -> Result<Subscription, Unavailable> {
         self.in_time(self.begin(from)).await
     }
 
-    async fn begin(&self, from: Option<u64>) -> Subscription {
+    async fn begin(&self, from: Option<Seen>) -> Subscription {
         self.log.begun().await;
-        match from.filter(|clock| self.log.reaches_back_to(*clock)) {
-            Some(clock) => Subscription::after(Arc::clone(&self.log), clock),
+        match from.filter(|seen| self.log.reaches_back_to(*seen)) {
+            Some(seen) => Subscription::after(Arc::clone(&self.log), seen),
             None => Subscription::with(Arc::clone(&self.log), self.recent().await),
         }
     }

@@ -4,7 +4,7 @@ use crate::embedded::{Durability, Embedded, told_as};
 use crate::journal::{Journal, JournalError, Standing, io_error};
 use crate::line::Line;
 use crate::log::Log;
-use crate::{Mode, Now, Stream, StreamSpec};
+use crate::{Epoch, Mode, Now, Stream, StreamSpec};
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +25,7 @@ pub struct Opening {
 struct Restored {
     spec: StreamSpec,
     timeline: Timeline,
+    epoch: Epoch,
     log: Log,
     journal: Option<Journal>,
     cut: Option<String>,
@@ -72,10 +73,10 @@ impl Opening {
     pub fn start(self, now: &Now) -> std::io::Result<Streams> {
         let mut streams = Streams::default();
         streams.lock = self.lock;
-        for Restored { spec, timeline, log, journal, .. } in self.read {
+        for Restored { spec, timeline, epoch, log, journal, .. } in self.read {
             let log = Arc::new(log);
             let durability = if journal.is_some() { Durability::Journal } else { Durability::None };
-            let line = Embedded::new(spec.clone(), timeline, Arc::clone(&log), durability, Arc::clone(now));
+            let line = Embedded::new(spec.clone(), timeline, (epoch, Arc::clone(&log)), durability, Arc::clone(now));
             let stream = Arc::new(Stream::new(spec, log, Line::Embedded(Box::new(line))));
             let runner = Arc::clone(&stream);
             let thread = std::thread::Builder::new().name(format!("stream {}", stream.spec.name));
@@ -168,20 +169,20 @@ fn hold(folder: &Path) -> Result<File, JournalError> {
 /// Replays a stream's journal: its state, and the messages for those who resume.
 fn restore(spec: StreamSpec, folder: Option<&Path>) -> Result<Restored, JournalError> {
     let Some(folder) = folder else {
-        return Ok(Restored { spec, timeline: Timeline::default(), log: Log::new(0), journal: None, cut: None });
+        let (timeline, epoch) = (Timeline::default(), Epoch::draw());
+        return Ok(Restored { spec, timeline, epoch, log: Log::new(0, epoch), journal: None, cut: None });
     };
     let rules = spec.rules;
     let mut replayed: Option<(Timeline, Log)> = None;
-    let begin =
-        |standing: Standing| (Timeline::going_on(standing.clock, standing.horizon_ms), Log::new(standing.clock));
+    let begin = |Standing { epoch, clock, horizon_ms }| (Timeline::going_on(clock, horizon_ms), Log::new(clock, epoch));
     let (journal, found) = Journal::open(&folder.join(&spec.name), |standing, step| {
         let (timeline, log) = replayed.get_or_insert_with(|| begin(standing));
         timeline.apply(&step);
         if let Step::KeyFrame { time_ms, .. } = step {
             timeline.forget(&rules, Micros::from_millis(time_ms));
         }
-        log.push(told_as(&step, timeline));
+        log.push(told_as(&step, timeline, standing.epoch));
     })?;
     let (timeline, log) = replayed.unwrap_or_else(|| begin(found.standing));
-    Ok(Restored { spec, timeline, log, journal: Some(journal), cut: found.cut })
+    Ok(Restored { spec, timeline, epoch: found.standing.epoch, log, journal: Some(journal), cut: found.cut })
 }

@@ -1,7 +1,7 @@
 //! One subscriber's place in a stream's log.
 
-use crate::Snapshot;
 use crate::log::{Log, Message, Read};
+use crate::{Seen, Snapshot};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +14,7 @@ const READ_BYTES: usize = 64 << 10;
 pub struct Subscription {
     log: Arc<Log>,
     growth: watch::Receiver<u64>,
-    after: u64,
+    after: Seen,
     place: u64,
     /// How often the log had begun by then.
     begins: u64,
@@ -52,15 +52,16 @@ impl fmt::Display for Cut {
 }
 
 impl Subscription {
-    pub(crate) fn after(log: Arc<Log>, clock: u64) -> Subscription {
+    pub(crate) fn after(log: Arc<Log>, seen: Seen) -> Subscription {
         let growth = log.growth();
         let place = log.listeners.fetch_add(1, Relaxed);
-        let begins = log.begins();
-        Subscription { log, growth, after: clock, place, begins, snapshot: None }
+        let (begins, epoch) = log.begins();
+        let after = Seen { epoch: seen.epoch.or(epoch), ..seen };
+        Subscription { log, growth, after, place, begins, snapshot: None }
     }
 
     pub(crate) fn with(log: Arc<Log>, snapshot: Snapshot) -> Subscription {
-        let mut subscription = Subscription::after(log, snapshot.clock);
+        let mut subscription = Subscription::after(log, snapshot.seen());
         subscription.snapshot = Some(snapshot);
         subscription
     }
@@ -68,7 +69,7 @@ impl Subscription {
     /// The clock value that was reached.
     #[must_use]
     pub fn clock(&self) -> u64 {
-        self.after
+        self.after.clock
     }
 
     /// How many listened when it came: a number that tells subscribers of a time apart.
@@ -82,22 +83,22 @@ impl Subscription {
     /// # Errors
     /// When it was too slow, or there will be no more.
     pub async fn next(&mut self) -> Result<Vec<Message>, Cut> {
-        if let Some(Snapshot { clock, body }) = self.snapshot.take() {
-            return Ok(vec![Message { clock, body, is_key_frame: true }]);
+        if let Some(Snapshot { clock, epoch, body }) = self.snapshot.take() {
+            return Ok(vec![Message { clock, epoch, body, is_key_frame: true }]);
         }
         loop {
             self.growth.mark_unchanged();
             match self.log.read(self.after, self.begins, READ_BYTES) {
                 Read::Messages(messages) => {
-                    self.after = messages.last().map_or(self.after, |message| message.clock);
+                    self.after = messages.last().map_or(self.after, Message::seen);
                     return Ok(messages);
                 }
-                Read::Anew => return Err(Cut::Anew(self.after)),
+                Read::Anew => return Err(Cut::Anew(self.after.clock)),
                 Read::Behind => {
                     self.log.cut.fetch_add(1, Relaxed);
-                    return Err(Cut::Behind(self.after));
+                    return Err(Cut::Behind(self.after.clock));
                 }
-                Read::Nothing if self.log.is_closed() => return Err(Cut::Closed(self.after)),
+                Read::Nothing if self.log.is_closed() => return Err(Cut::Closed(self.after.clock)),
                 Read::Nothing => {
                     // The sender lives as long as the log.
                     let _ = self.growth.changed().await;
@@ -123,22 +124,28 @@ impl fmt::Debug for Subscription {
 mod tests {
     use super::*;
 
+    const EPOCH: &str = "00000000a1b2c";
+
     fn message(clock: u64, is_key_frame: bool) -> Message {
-        Message { clock, body: "{}".into(), is_key_frame }
+        Message { clock, epoch: EPOCH.parse().expect("13 digits"), body: "{}".into(), is_key_frame }
     }
 
     #[tokio::test]
     async fn c2_c6_a_jump_is_gone_over_and_a_log_that_does_not_lead_on_says_so() {
-        let log = Arc::new(Log::new(0));
+        let log = Arc::new(Log::new(0, EPOCH.parse().unwrap()));
         log.push((1..=3).map(|clock| message(clock, clock == 1)));
-        let mut subscription = Subscription::after(Arc::clone(&log), 2);
+        let mut subscription = Subscription::after(Arc::clone(&log), 2.into());
         log.push([message(1_000_004, true), message(1_000_005, false)]);
         let told = subscription.next().await.unwrap();
         assert_eq!(told, [message(3, false), message(1_000_004, true), message(1_000_005, false)]);
         // One that is still where the log goes on has missed nothing.
-        log.begin(1_000_003, [message(1_000_004, true), message(1_000_005, false), message(1_000_006, false)]);
+        log.begin(
+            1_000_003,
+            EPOCH.parse().unwrap(),
+            [message(1_000_004, true), message(1_000_005, false), message(1_000_006, false)],
+        );
         assert_eq!(subscription.next().await.unwrap(), [message(1_000_006, false)]);
-        log.begin(2_000_000, []);
+        log.begin(2_000_000, EPOCH.parse().unwrap(), []);
         assert_eq!(subscription.next().await, Err(Cut::Anew(1_000_006)));
         assert_eq!(log.cut.load(Relaxed), 0, "it was not slow");
     }
@@ -146,10 +153,16 @@ mod tests {
     /// A history that is shorter than the one before must not be waited for until it has come as far.
     #[tokio::test]
     async fn c2_a_log_that_begins_anew_below_says_so() {
-        let log = Arc::new(Log::new(0));
+        let log = Arc::new(Log::new(0, EPOCH.parse().unwrap()));
         log.push((1..=30).map(|clock| message(clock, clock == 1)));
-        let mut subscription = Subscription::after(Arc::clone(&log), 30);
-        log.begin(0, [message(1, true)]);
+        let mut subscription = Subscription::after(Arc::clone(&log), 30.into());
+        log.begin(0, EPOCH.parse().unwrap(), [message(1, true)]);
         assert_eq!(subscription.next().await, Err(Cut::Anew(30)));
+        // Nor is one that has come as far the same.
+        let mut subscription = Subscription::after(Arc::clone(&log), 1.into());
+        let other = Message { epoch: "00000000a1b2d".parse().unwrap(), ..message(1, true) };
+        let next = Message { epoch: other.epoch, ..message(2, false) };
+        log.begin(0, other.epoch, [other, next]);
+        assert_eq!(subscription.next().await, Err(Cut::Anew(1)));
     }
 }

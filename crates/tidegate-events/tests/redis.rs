@@ -67,7 +67,7 @@ async fn c1_c2_c3_e3_what_one_server_takes_all_push_in_order_and_on_time() {
     // A third comes later: it has what followed the key frame, and the same snapshot.
     let three = open(&server, &spec).await;
     let three = three.get("orders").unwrap();
-    let mut resumed = three.subscribe(Some(3)).await.unwrap();
+    let mut resumed = three.subscribe(Some(3.into())).await.unwrap();
     assert_eq!(told(&mut resumed, 2).await, ["4 SUBMITTED_EVENT", "5 PUBLISHED_EVENT"]);
     let _ = three.submit(b"c").await.unwrap();
     assert_eq!(told(&mut at_one, 1).await, ["6 SUBMITTED_EVENT"]);
@@ -111,7 +111,7 @@ async fn c1_a_redis_that_lost_its_data_is_noticed_and_subscribers_begin_again() 
     let first = told(&mut subscription, 1).await.remove(0);
     let (clock, kind) = first.split_once(' ').unwrap();
     assert!(kind == "KEY_FRAME" && clock.parse::<u64>().unwrap() > 1_000_000, "{first}");
-    let mut again = stream.subscribe(Some(2)).await.unwrap();
+    let mut again = stream.subscribe(Some(2.into())).await.unwrap();
     assert_eq!(told(&mut again, 1).await, [first]);
     assert!(matches!(stream.submit(b"a").await, Ok(Outcome::Submitted { .. })), "what incubated is lost with the data");
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tidegate_core::Micros;
-use tidegate_events::{Cut, Mode, Now, Outcome, Stream, StreamSpec, Streams, Subscription};
+use tidegate_events::{Cut, Mode, Now, Outcome, Seen, Stream, StreamSpec, Streams, Subscription};
 use tidegate_store::{Clock, Store};
 use tidegate_testkit::number;
 use tidegate_testkit::servers::cluster::Cluster;
@@ -104,7 +104,7 @@ impl Listener {
 async fn listen(stream: Arc<Stream>, listener: Arc<Mutex<Listener>>) {
     loop {
         let from = listener.lock().unwrap().clock;
-        let mut subscription = stream.subscribe(from).await.unwrap();
+        let mut subscription = stream.subscribe(from.map(Seen::from)).await.unwrap();
         let mut begins = true;
         let cut = loop {
             match subscription.next().await {
@@ -344,7 +344,7 @@ async fn c1_c2_a_redis_that_came_back_with_less_than_was_told_goes_on_above_it()
         let outcome = stream.submit(format!("new {i}").as_bytes()).await.unwrap();
         assert!(matches!(outcome, Outcome::Submitted { clock } if clock > last), "C1: {outcome:?} after {last}");
     }
-    let mut resumed = stream.subscribe(Some(last)).await.unwrap();
+    let mut resumed = stream.subscribe(Some(last.into())).await.unwrap();
     let (clock, body) = next(&mut resumed).await.unwrap().remove(0);
     assert!(
         clock > last && body.contains("KEY_FRAME") && body.contains("\"kept\"") && !body.contains("lost"),

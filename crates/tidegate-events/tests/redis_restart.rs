@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate_core::Micros;
-use tidegate_events::{Mode, Now, Stream, StreamSpec, Streams, Subscription};
+use tidegate_events::{Cut, Mode, Now, Seen, Stream, StreamSpec, Streams, Subscription};
 use tidegate_store::{Clock, Store};
 use tidegate_testkit::faults::{Fault, Proxy};
 use tidegate_testkit::servers::Server;
@@ -85,6 +85,41 @@ async fn c6_what_was_not_read_before_a_restart_of_redis_is_told_before_the_jump(
     assert_eq!(told[2..], same, "C1: both servers tell the same");
 }
 
+/// A Redis without data, and another server that is the first to come to it: the history there is another one, although
+/// it has the same clock values.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c5_a_history_that_another_server_began_is_not_joined_to_the_one_before() {
+    let server = Server::redis(&[]);
+    let proxy = Proxy::before(server.port);
+    let spec = spec(3_600_000);
+    let old = open(proxy.port, &spec).await;
+    let old = old.get("orders").unwrap();
+    let mut subscription = old.subscribe(None).await.unwrap();
+    submit(old, "before").await;
+    told_until(&mut subscription, "PUBLISHED_EVENT before").await;
+    let epoch = old.snapshot().await.unwrap().epoch;
+    proxy.set(Fault::Silence);
+    // What it asked for before the silence is answered, too.
+    sleep(Duration::from_millis(500)).await;
+    server.command(&["FLUSHALL"]);
+    let new = open(server.port, &spec).await;
+    let new = new.get("orders").unwrap();
+    let mut at_new = new.subscribe(None).await.unwrap();
+    for event in ["one", "two", "three"] {
+        submit(new, event).await;
+        told_until(&mut at_new, &format!("PUBLISHED_EVENT {event}")).await;
+    }
+    let clock = new.snapshot().await.unwrap().clock;
+    assert!(clock > 3 && new.snapshot().await.unwrap().epoch != epoch);
+    let resumed = new.subscribe(Some(Seen { clock: 3, epoch: Some(epoch) })).await;
+    assert_eq!(told_until(&mut resumed.unwrap(), "KEY_FRAME").await, [(clock, "KEY_FRAME".to_owned())]);
+    proxy.set(Fault::None);
+    // Whoever was with the old server goes on with a key frame: at once, or after being cut and coming back.
+    let next = timeout(Duration::from_secs(20), subscription.next()).await.unwrap();
+    assert!(next.as_ref().map_or_else(|cut| matches!(cut, Cut::Anew(3)), |all| all[0].is_key_frame), "{next:?}");
+    assert_eq!(old.snapshot().await.unwrap().epoch, new.snapshot().await.unwrap().epoch);
+}
+
 /// A server that started knew the messages since the last key frame only: one who resumed there from before it
 /// missed publications that Redis still held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,7 +144,7 @@ async fn c6_a_server_that_is_restarted_goes_on_from_wherever_redis_still_can() {
     drop(streams);
     let again = open(server.port, &spec).await;
     for from in 0..told.len() - 1 {
-        let mut resumed = again.get("orders").unwrap().subscribe(Some(told[from].0)).await.unwrap();
+        let mut resumed = again.get("orders").unwrap().subscribe(Some(told[from].0.into())).await.unwrap();
         let rest = told_until(&mut resumed, "PUBLISHED_EVENT three").await;
         let expected = &told[from + 1..];
         assert_eq!(rest[..expected.len()], *expected, "after clock {}", told[from].0);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate_core::Micros;
-use tidegate_events::{Cut, JournalError, Mode, Now, Opening, Outcome, Overdue, StreamSpec, Streams, Subscription};
+use tidegate_events::{
+    Cut, JournalError, Mode, Now, Opening, Outcome, Overdue, Seen, StreamSpec, Streams, Subscription,
+};
 use tokio::time::timeout;
 
 /// A clock set by hand, in milliseconds.
@@ -69,12 +71,37 @@ async fn c2_c3_a_subscriber_gets_a_snapshot_then_deltas_and_resumes() {
     assert_eq!(told(&mut first, 2).await, ["3 INVALIDATED_EVENT a", "4 SUBMITTED_EVENT b"]);
     hand.set(5_000);
     assert_eq!(told(&mut first, 1).await, ["5 PUBLISHED_EVENT b"]);
-    let mut resumed = stream.subscribe(Some(3)).await.unwrap();
+    let mut resumed = stream.subscribe(Some(3.into())).await.unwrap();
     assert_eq!(told(&mut resumed, 2).await, ["4 SUBMITTED_EVENT b", "5 PUBLISHED_EVENT b"]);
-    let mut from_the_future = stream.subscribe(Some(99)).await.unwrap();
+    let mut from_the_future = stream.subscribe(Some(99.into())).await.unwrap();
     assert_eq!(told(&mut from_the_future, 1).await, ["5 KEY_FRAME"]);
     streams.stop();
     assert_eq!(resumed.next().await, Err(Cut::Closed(5)));
+}
+
+/// Where nothing is kept, a stream counts from one again: a clock value of the history before must not be taken for one of
+/// this. Where something is kept, it is the same history.
+#[tokio::test]
+async fn c5_a_resume_with_another_epoch_begins_with_a_key_frame() {
+    let (folder, hand) = (tempfile::tempdir().unwrap(), Hand::at(1_000));
+    for (folder, expected) in [(None, "6 KEY_FRAME"), (Some(folder.path()), "4 SUBMITTED_EVENT")] {
+        let submit = async |streams: &Streams, events: &[&str]| {
+            for event in events {
+                let _ = streams.get("orders").unwrap().submit(event.as_bytes()).await.unwrap();
+            }
+        };
+        let streams = open(strictly(), folder, &hand);
+        submit(&streams, &["a", "b", "c"]).await;
+        let snapshot = streams.get("orders").unwrap().snapshot().await.unwrap();
+        assert!(String::from_utf8_lossy(&snapshot.body).contains(&format!("\"epoch\":\"{}\"", snapshot.epoch)));
+        drop(streams);
+        let streams = open(strictly(), folder, &hand);
+        submit(&streams, &["d", "e", "f", "g", "h"]).await;
+        let seen = Seen { clock: 3, epoch: Some(snapshot.epoch) };
+        let mut resumed = streams.get("orders").unwrap().subscribe(Some(seen)).await.unwrap();
+        let first = told(&mut resumed, 1).await.remove(0);
+        assert!(first.starts_with(expected), "{first}");
+    }
 }
 
 #[tokio::test]
@@ -93,7 +120,7 @@ async fn e1_c1_a_restart_goes_on_exactly_and_overdue_events_end() {
         hand.set(4_500);
         let streams = open(spec, Some(folder.path()), &hand);
         let stream = streams.get("orders").unwrap();
-        let mut resumed = stream.subscribe(Some(2)).await.unwrap();
+        let mut resumed = stream.subscribe(Some(2.into())).await.unwrap();
         let expected = [
             "3 SUBMITTED_EVENT b",
             "4 INVALIDATED_EVENT b",

@@ -42,8 +42,8 @@ pub(super) fn submit(args: &Submit) -> Result<ExitCode, Failure> {
 pub(super) fn watch(args: &Watch) -> Result<ExitCode, Failure> {
     let server = args.to.connect()?;
     let path = format!("/v1/streams/{}/feed", encode(args.stream.as_bytes()));
-    let mut from = args.from;
-    let mut feed = server.open(&place(&path, from))?;
+    let mut from = args.from.map(|clock| clock.to_string());
+    let mut feed = server.open(&place(&path, from.as_deref()))?;
     loop {
         if show(feed, args.to.json, &mut from) == Ended::NobodyReads {
             return Ok(exit::OK);
@@ -51,7 +51,7 @@ pub(super) fn watch(args: &Watch) -> Result<ExitCode, Failure> {
         crate::say_error("the feed ended; asking for it again every second");
         feed = loop {
             std::thread::sleep(RETRY_AFTER);
-            if let Ok(feed) = server.open(&place(&path, from)) {
+            if let Ok(feed) = server.open(&place(&path, from.as_deref())) {
                 break feed;
             }
         };
@@ -59,8 +59,13 @@ pub(super) fn watch(args: &Watch) -> Result<ExitCode, Failure> {
     }
 }
 
-fn place(path: &str, from: Option<u64>) -> String {
-    from.map_or(path.to_owned(), |clock| format!("{path}?from_clock={clock}"))
+/// Where the feed goes on: after a clock value, or after an id, which is a clock value and the epoch.
+fn place(path: &str, from: Option<&str>) -> String {
+    match from.map(|id| id.split_once('-').unwrap_or((id, ""))) {
+        None => path.to_owned(),
+        Some((clock, "")) => format!("{path}?from_clock={clock}"),
+        Some((clock, epoch)) => format!("{path}?from_clock={clock}&epoch={epoch}"),
+    }
 }
 
 #[derive(PartialEq)]
@@ -70,12 +75,12 @@ enum Ended {
 }
 
 /// Shows messages until the feed ends; `reached` follows.
-fn show(feed: impl BufRead, json: bool, reached: &mut Option<u64>) -> Ended {
+fn show(feed: impl BufRead, json: bool, reached: &mut Option<String>) -> Ended {
     let mut is_error = false;
     for line in feed.lines() {
         let Ok(line) = line else { return Ended::Feed };
         if let Some(id) = line.strip_prefix("id: ") {
-            *reached = id.parse().ok().or(*reached);
+            *reached = Some(id.to_owned());
         } else if let Some(event) = line.strip_prefix("event: ") {
             is_error = event == "error";
         } else if line.is_empty() {
@@ -166,10 +171,10 @@ mod tests {
 
     #[test]
     fn the_place_in_the_feed_is_kept() {
-        let mut reached = Some(3);
-        let feed = &b": quiet\n\nid: 4\ndata: {}\n\nevent: error\ndata: too slow\n\n"[..];
+        let mut reached = Some("3".to_owned());
+        assert_eq!(place("/x", reached.as_deref()), "/x?from_clock=3");
+        let feed = &b": quiet\n\nid: 4-00000000a1b2c\ndata: {}\n\nevent: error\ndata: too slow\n\n"[..];
         assert!(show(feed, true, &mut reached) == Ended::Feed);
-        assert_eq!(reached, Some(4));
-        assert_eq!(place("/x", reached), "/x?from_clock=4");
+        assert_eq!(place("/x", reached.as_deref()), "/x?from_clock=4&epoch=00000000a1b2c");
     }
 }

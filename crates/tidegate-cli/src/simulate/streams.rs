@@ -92,5 +92,5 @@ impl Stream {
 }
 
 fn tell(messages: &mut Vec<String>, step: &Step, timeline: &Timeline) {
-    messages.extend(message::of_step(step, timeline));
+    messages.extend(message::of_step(step, timeline, None));
 }

@@ -79,6 +79,7 @@ must(gaps === 0, `${gaps} gaps`);
 const clocks = seen.map((m) => m.clock);
 must(clocks.every((c, i) => i === 0 || c === clocks[i - 1] + 1), `C1, C2: clocks ${clocks}`);
 must(model.clock > clock, 'the clock went on');
+must(/^[0-9a-f]{13}$/.test(model.epoch) && seen.every((m) => (m.epoch ?? model.epoch) === model.epoch), 'C5: one history');
 
 // The model alone: a missing clock value is a gap, and nothing is changed by what comes after it.
 const alone = new EventModel(2000);
@@ -92,6 +93,8 @@ const frame = (clock) => ({ clock, snapshot: [], messageType: 'KEY_FRAME' });
 must(alone.apply(frame(1_000_006)) === 'applied' && alone.events.size === 0, 'the stream began anew, far above');
 must(alone.apply(frame(1)) === 'old' && alone.clock === 1_000_006, 'a snapshot from the past');
 must(alone.apply(frame(1), true) === 'applied' && alone.clock === 1, 'but not when a subscription begins with it');
+must(alone.apply({ ...frame(9), epoch: 'a' }) === 'applied' && alone.apply({ ...frame(2), epoch: 'a' }) === 'old', 'an epoch');
+must(alone.apply({ ...frame(2), epoch: 'b' }) === 'applied' && alone.epoch === 'b', 'C5: another history, however short');
 
 // The same stream as server-sent events, through a small EventSource.
 class Source {

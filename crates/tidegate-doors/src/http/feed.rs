@@ -1,4 +1,4 @@
-//! A stream's messages as server-sent events: `id` is the clock value, `data` the message.
+//! A stream's messages as server-sent events: `id` is the clock value and the epoch, `data` the message.
 //!
 //! The client reads at its own pace; one that is too slow gets an event `error`, and is cut.
 
@@ -109,10 +109,10 @@ impl Body for Feed {
 /// The messages as events. Large ones are shared with the other subscribers, small ones copied into one buffer.
 fn events(messages: &[Message]) -> VecDeque<Bytes> {
     let small = messages.iter().filter(|message| message.body.len() <= LARGE);
-    let mut text = BytesMut::with_capacity(small.map(|message| message.body.len() + 32).sum());
+    let mut text = BytesMut::with_capacity(small.map(|message| message.body.len() + 48).sum());
     let mut texts = VecDeque::new();
-    for Message { clock, body, .. } in messages {
-        text.put_slice(format!("id: {clock}\ndata: ").as_bytes());
+    for Message { clock, epoch, body, .. } in messages {
+        text.put_slice(format!("id: {clock}-{epoch}\ndata: ").as_bytes());
         if body.len() > LARGE {
             texts.extend([text.split().freeze(), body.clone()]);
         } else {

@@ -14,7 +14,7 @@ use http::HeaderMap;
 use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
 use tidegate::Micros;
-use tidegate_events::{Mode, Outcome, Stream, SubmitError, Unavailable};
+use tidegate_events::{Epoch, Mode, Outcome, Seen, Stream, SubmitError, Unavailable};
 
 /// The stream of a path's piece.
 pub(crate) fn named<'d>(door: &'d Door, piece: &str) -> Result<&'d Arc<Stream>, Problem> {
@@ -80,7 +80,7 @@ pub(crate) async fn get(door: &Door, piece: &str) -> Result<Reply, Problem> {
     Ok(shared_json_reply(snapshot.body))
 }
 
-/// Server-sent events, from `Last-Event-ID` or `?from_clock=N` on.
+/// Server-sent events, from `Last-Event-ID` or `?from_clock=N&epoch=E` on.
 pub(crate) async fn feed(
     client: &Arc<Client>,
     piece: &str,
@@ -88,11 +88,14 @@ pub(crate) async fn feed(
     headers: &HeaderMap,
 ) -> Result<Reply, Problem> {
     let stream = named(&client.door, piece)?;
-    let [asked] = query::read(text, ["from_clock"])?;
+    let [clock, epoch] = query::read(text, ["from_clock", "epoch"])?;
     // A browser that comes back asks for the same address, with the id of the last message that it has since.
-    let from = match (headers.get("last-event-id"), asked) {
-        (Some(id), _) => Some(clock_value("Last-Event-ID", id.as_bytes())?),
-        (None, Some(value)) => Some(clock_value("from_clock", &value)?),
+    let from = match (headers.get("last-event-id"), clock) {
+        (Some(id), _) => Some(seen_by_id(id.as_bytes())?),
+        (None, Some(clock)) => {
+            let epoch = epoch.map(|epoch| epoch_value("epoch", &epoch)).transpose()?;
+            Some(Seen { clock: clock_value("from_clock", &clock)?, epoch })
+        }
         (None, None) => None,
     };
     let subscription = Paced::subscribe(stream, from).await.map_err(unavailable)?;
@@ -116,6 +119,27 @@ pub(crate) fn websocket(client: &Client, headers: &HeaderMap, upgrade: Option<On
     let upgrade = upgrade.ok_or_else(|| Problem::new(426, "not_a_websocket", "this connection cannot be upgraded"))?;
     client.go_over_to(upgrade);
     Ok(switching_reply(fields))
+}
+
+/// What an id of a feed stands for: the clock value, and the epoch behind a dash. Ids of servers that knew of no epochs are
+/// clock values alone.
+fn seen_by_id(id: &[u8]) -> Result<Seen, Problem> {
+    let field = "Last-Event-ID";
+    match id.iter().position(|byte| *byte == b'-') {
+        Some(at) => {
+            let epoch = epoch_value(field, &id[at + 1..])?;
+            Ok(Seen { clock: clock_value(field, &id[..at])?, epoch: Some(epoch) })
+        }
+        None => Ok(clock_value(field, id)?.into()),
+    }
+}
+
+fn epoch_value(field: &'static str, bytes: &[u8]) -> Result<Epoch, Problem> {
+    let parsed = std::str::from_utf8(bytes).unwrap_or_default().parse();
+    parsed.map_err(|error| {
+        let problem = Problem::new(400, "bad_epoch", format!("{field}: {error}"));
+        problem.field(field).value(super::percent::shown(bytes))
+    })
 }
 
 fn clock_value(field: &'static str, bytes: &[u8]) -> Result<u64, Problem> {

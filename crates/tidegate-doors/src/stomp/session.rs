@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_events::{Cut, Mode, Outcome, Stream, SubmitError};
+use tidegate_events::{Cut, Mode, NoEpoch, Outcome, Seen, Stream, SubmitError};
 use tidegate_wire::stomp::{self, Command, Frame};
 use tidegate_wire::websocket::{self, Assembly, Opcode, Violation};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, WriteHalf};
@@ -323,13 +323,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
             "client" | "client-individual" => true,
             _ => return refuse("bad ack", "ack must be auto, client or client-individual"),
         };
-        let from = match frame.header("from-clock").map(str::parse) {
-            None => None,
-            Some(Ok(clock)) => Some(clock),
-            Some(Err(_)) => {
-                return refuse("bad from-clock", "from-clock must be the clock value of the last message seen");
-            }
-        };
+        let from = from(frame)?;
         let Some(name) = destination.strip_prefix("/topic/") else {
             return refuse("unknown destination", format!("topics are /topic/STREAM, not {}", shown(destination)));
         };
@@ -391,6 +385,20 @@ fn with_receipt(end: End, frame: &Frame<'_>) -> End {
             End::Refused { message, detail, receipt }
         }
         other => other,
+    }
+}
+
+/// Where a subscription goes on: after a clock value, of the history with that epoch if one is said.
+fn from(frame: &Frame<'_>) -> Result<Option<Seen>, End> {
+    let epoch = match frame.header("epoch").map(str::parse) {
+        None => None,
+        Some(Ok(epoch)) => Some(epoch),
+        Some(Err(error @ NoEpoch)) => return refuse("bad epoch", error.to_string()),
+    };
+    match frame.header("from-clock").map(str::parse) {
+        None => Ok(None),
+        Some(Ok(clock)) => Ok(Some(Seen { clock, epoch })),
+        Some(Err(_)) => refuse("bad from-clock", "from-clock must be the clock value of the last message seen"),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::pace::Paced;
 use bytes::Bytes;
 use std::net::IpAddr;
 use std::sync::Arc;
-use tidegate_events::{Cut, Message, Stream, Unavailable};
+use tidegate_events::{Cut, Message, Seen, Stream, Unavailable};
 use tidegate_wire::stomp;
 use tidegate_wire::websocket::{self, Opcode};
 use tokio::io::AsyncWrite;
@@ -39,7 +39,7 @@ pub(super) enum Ended {
 /// Follows a stream. What the client at `address` has not read is counted in `backlog`.
 pub(super) async fn follow<W: AsyncWrite + Unpin>(
     stream: Arc<Stream>,
-    from: Option<u64>,
+    from: Option<Seen>,
     label: Label,
     out: Arc<Writer<W>>,
     (backlog, address): (Arc<Backlog>, IpAddr),
@@ -74,7 +74,7 @@ pub(super) async fn follow_time<W: AsyncWrite + Unpin>(
             Ok(time) => {
                 count += 1;
                 let mut frame = Vec::new();
-                label.push_head(&mut frame, count, "text/plain", time.len());
+                label.push_head(&mut frame, (count, None), "text/plain", time.len());
                 frame.extend_from_slice(&time);
                 frame.push(0);
                 if let Err(Gone) = out.write([frame.into()]).await {
@@ -91,8 +91,8 @@ impl Label {
     /// Frames of all these messages; large bodies are shared, small ones copied into one buffer.
     fn frames(&self, messages: &[Message]) -> Vec<Bytes> {
         let (mut parts, mut buffer) = (Vec::new(), Vec::new());
-        for Message { clock, body, .. } in messages {
-            self.push_head(&mut buffer, *clock, "application/json", body.len());
+        for Message { clock, epoch, body, .. } in messages {
+            self.push_head(&mut buffer, (*clock, Some(epoch.to_string())), "application/json", body.len());
             if body.len() > COPIED_MAX {
                 parts.push(std::mem::take(&mut buffer).into());
                 parts.push(body.clone());
@@ -106,20 +106,27 @@ impl Label {
     }
 
     /// The heads of the WebSocket and the STOMP frame; the body and a NUL must follow.
-    fn push_head(&self, out: &mut Vec<u8>, message_id: u64, content_type: &str, body_len: usize) {
+    fn push_head(
+        &self,
+        out: &mut Vec<u8>,
+        (message_id, epoch): (u64, Option<String>),
+        content_type: &str,
+        body_len: usize,
+    ) {
         let (message_id, length) = (message_id.to_string(), body_len.to_string());
-        let ack = if self.acknowledges { format!("{} {message_id}", self.id) } else { String::new() };
-        let headers = [
+        let ack = self.acknowledges.then(|| format!("{} {message_id}", self.id));
+        let always = [
             ("subscription", self.id.as_str()),
             ("message-id", &message_id),
             ("destination", &self.destination),
             ("content-type", content_type),
             ("content-length", &length),
-            ("ack", &ack),
         ];
-        let headers = if self.acknowledges { &headers[..] } else { &headers[..5] };
-        let mut head = Vec::with_capacity(192);
-        stomp::push_head(&mut head, "MESSAGE", headers);
+        let sometimes = [("epoch", epoch.as_deref()), ("ack", ack.as_deref())];
+        let sometimes = sometimes.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let headers: Vec<(&str, &str)> = always.into_iter().chain(sometimes).collect();
+        let mut head = Vec::with_capacity(224);
+        stomp::push_head(&mut head, "MESSAGE", &headers);
         out.reserve(head.len() + body_len + 16);
         websocket::push_head(out, Opcode::Text, head.len() + body_len + 1);
         out.extend_from_slice(&head);

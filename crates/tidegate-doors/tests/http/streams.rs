@@ -31,13 +31,14 @@ fn events_are_submitted_conflict_and_fill_up() {
         POST /only-once-event taco -> 201 "stream":"first"
         POST /only-once-event taco -> 409 less than 10s ago
         POST /strictly-once-event taco -> 409 "retry_after_ms":3000
-        GET /v1/streams/orders -> 200 {{"clock":6,"snapshot":[{{"event":"taco","time":1000000,"status":"Invalid"}},{{"event":"a","time":1001000,"status":"Invalid"}},{{"event":"b","time":1001000,"status":"Valid"}}],"messageType":"KEY_FRAME"}}
+        GET /v1/streams/orders -> 200 {{"clock":6,"snapshot":[{{"event":"taco","time":1000000,"status":"Invalid"}},{{"event":"a","time":1001000,"status":"Invalid"}},{{"event":"b","time":1001000,"status":"Valid"}}],"epoch":" & "messageType":"KEY_FRAME"}}
         POST /v1/streams/orders/events -> 400 "code":"bad_event" & empty
         POST /v1/streams/orders/events {long} -> 400 1025 bytes, more than 1024
         POST /v1/streams/other/events x -> 404 "code":"unknown_stream" & there are: orders, first
         GET /v1/streams/orders/events -> 405 allow: POST
         GET /v1/streams/orders/feed?from=7 -> 400 unknown_field
         GET /v1/streams/orders/feed?from_clock=x -> 400 "code":"bad_clock"
+        GET /v1/streams/orders/feed?from_clock=1&epoch=x -> 400 "code":"bad_epoch" & 13 of 0-9 a-f
         GET /metrics -> 200 tidegate_stream_submissions_total{{stream="orders",outcome="conflict"}} 3 & tidegate_stream_events{{stream="orders"}} 3 & !taco
         POST /time-sync -> 200 {{"frames":20,"apart_ms":50}}
         "#
@@ -83,17 +84,33 @@ fn c2_a_feed_begins_with_a_snapshot_and_resumes_by_last_event_id() {
     server.ask("POST /v1/streams/orders/events taco");
     let mut feed = server.connect();
     feed.send("GET /v1/streams/orders/feed", "");
-    hear(&mut feed, &["200 OK", "content-type: text/event-stream", "id: 2\ndata: {\"clock\":2,\"snapshot\":[{"]);
+    hear(&mut feed, &["200 OK", "content-type: text/event-stream", "id: 2-", "\ndata: {\"clock\":2,\"snapshot\":[{"]);
     server.ask("POST /v1/streams/orders/events taco");
-    hear(&mut feed, &["id: 3\ndata: {\"clock\":3,\"eventTime\":{\"event\":\"taco\"", "INVALIDATED_EVENT"]);
+    hear(&mut feed, &["id: 3-", "\ndata: {\"clock\":3,\"eventTime\":{\"event\":\"taco\"", "INVALIDATED_EVENT"]);
     server.gate.clock().set(Micros::from_secs(1_001));
     server.ask("POST /v1/streams/orders/events nacho");
     server.gate.clock().set(Micros::from_secs(1_004));
-    hear(&mut feed, &["id: 4\n", "SUBMITTED", "id: 5\n", "PUBLISHED_EVENT"]);
-    let mut resumed = server.connect();
-    resumed.send("GET /v1/streams/orders/feed", "last-event-id: 3\r\n");
-    let heard = hear(&mut resumed, &["id: 4\n", "id: 5\n"]);
-    assert!(!heard.contains("KEY_FRAME"), "{heard}");
+    hear(&mut feed, &["id: 4-", "SUBMITTED", "id: 5-", "PUBLISHED_EVENT"]);
+    let heard = hear(&mut feed, &["id: 5-"]);
+    let epoch = &heard.rsplit("id: 5-").next().unwrap()[..13];
+    // With the epoch, and as servers before there were epochs gave ids.
+    for (path, field) in [
+        ("", format!("last-event-id: 3-{epoch}\r\n")),
+        ("", "last-event-id: 3\r\n".to_owned()),
+        ("?from_clock=3", String::new()),
+        (&format!("?from_clock=3&epoch={epoch}"), String::new()),
+    ] {
+        let mut resumed = server.connect();
+        resumed.send(&format!("GET /v1/streams/orders/feed{path}"), &field);
+        let heard = hear(&mut resumed, &["id: 4-", "id: 5-"]);
+        assert!(!heard.contains("KEY_FRAME"), "{heard}");
+    }
+    // C5: of another history.
+    for (path, field) in [("", "last-event-id: 3-00000000a1b2c\r\n"), ("?from_clock=3&epoch=00000000a1b2c", "")] {
+        let mut resumed = server.connect();
+        resumed.send(&format!("GET /v1/streams/orders/feed{path}"), field);
+        hear(&mut resumed, &[&format!("id: 5-{epoch}\n"), "KEY_FRAME"]);
+    }
     server.stop();
     server.ended();
 }

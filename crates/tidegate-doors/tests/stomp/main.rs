@@ -85,7 +85,9 @@ fn c2_a_subscription_begins_with_a_snapshot_goes_on_with_deltas_and_resumes() {
     assert_eq!(snapshot.header("subscription"), Some("a\\cb"));
     assert_eq!(snapshot.header("destination"), Some("/topic/strictly-once"));
     assert_eq!(snapshot.header("content-type"), Some("application/json"));
-    assert_eq!(body(snapshot), r#"{"clock":1,"snapshot":[],"messageType":"KEY_FRAME"}"#);
+    let epoch = snapshot.header("epoch").unwrap().to_owned();
+    let key_frame = |clock| format!(r#"{{"clock":{clock},"snapshot":[],"epoch":"{epoch}","messageType":"KEY_FRAME"}}"#);
+    assert_eq!(body(snapshot), key_frame(1));
     let _ = door.submit("taco");
     let submitted = client.hear();
     assert_eq!(submitted.header("message-id"), Some("2"));
@@ -98,7 +100,14 @@ fn c2_a_subscription_begins_with_a_snapshot_goes_on_with_deltas_and_resumes() {
     assert_eq!((resumed.header("message-id"), resumed.header("ack")), (Some("2"), Some("again 2")));
     assert!(body(client.hear()).contains("\"clock\":3"));
     client.send("ACK\nid:again 2\n\n\0SUBSCRIBE\nid:future\ndestination:/topic/orders\nfrom-clock:999\n\n\0");
-    assert_eq!(body(client.hear()), r#"{"clock":3,"snapshot":[],"messageType":"KEY_FRAME"}"#);
+    assert_eq!(body(client.hear()), key_frame(3));
+    client.send(&format!(
+        "UNSUBSCRIBE\nid:future\n\n\0SUBSCRIBE\nid:same\ndestination:/topic/orders\nfrom-clock:2\nepoch:{epoch}\n\n\0"
+    ));
+    let resumed = client.hear();
+    assert_eq!((resumed.header("message-id"), resumed.header("epoch")), (Some("3"), Some(epoch.as_str())));
+    client.send("UNSUBSCRIBE\nid:same\n\n\0SUBSCRIBE\nid:other\ndestination:/topic/orders\nfrom-clock:2\nepoch:00000000a1b2c\n\n\0");
+    assert_eq!(body(client.hear()), key_frame(3), "C5: of another history");
 }
 
 #[test]
@@ -152,6 +161,7 @@ fn s1_bad_frames_get_an_error_and_the_server_goes_on() {
         ("SUBSCRIBE\nid:1\ndestination:/topic/other\n\n\0", "no stream is named \"other\""),
         ("SUBSCRIBE\nid:1\ndestination:/queue/orders\n\n\0", "topics are /topic/STREAM"),
         ("SUBSCRIBE\nid:1\ndestination:/topic/orders\nfrom-clock:x\n\n\0", "from-clock must be"),
+        ("SUBSCRIBE\nid:1\ndestination:/topic/orders\nfrom-clock:1\nepoch:x\n\n\0", "13 of 0-9 a-f"),
         ("SUBSCRIBE\nid:1\ndestination:/topic/orders\nack:maybe\n\n\0", "ack must be"),
         ("UNSUBSCRIBE\nid:1\n\n\0", "no subscription has the id"),
         ("SEND\ndestination:/app/orders\nreceipt:77\n\n\0", "receipt-id:77 the event is empty"),

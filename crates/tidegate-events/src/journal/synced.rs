@@ -3,13 +3,14 @@
 //! It lies within a file's first sector, which a disk writes as a whole. Invariant: it is written after the sync that
 //! it tells of, so that it never says too much.
 
-use super::SYNCED_AT;
+use super::head::Version;
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 
-const LEN: usize = 12;
-/// Where the frames begin.
-pub(super) const END: usize = SYNCED_AT + LEN;
+pub(super) const LEN: usize = 12;
+/// Where it is in segments of this version, and where their frames begin.
+pub(super) const AT: usize = Version::LATEST.synced_at();
+pub(super) const END: usize = AT + LEN;
 const _: () = assert!(END <= 512);
 
 /// Appends it to a head that is to be written, and gives how long the whole is.
@@ -28,7 +29,7 @@ pub(super) fn read(front: &[u8]) -> Option<u64> {
 
 /// Rewrites it. It comes to disk with the next sync at the latest.
 pub(super) fn write(file: &mut File, len: u64) -> io::Result<()> {
-    file.seek(SeekFrom::Start(SYNCED_AT as u64))?;
+    file.seek(SeekFrom::Start(AT as u64))?;
     file.write_all(&bytes(len))
 }
 

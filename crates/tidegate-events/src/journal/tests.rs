@@ -51,8 +51,8 @@ fn unfinished(whole: &[u8]) -> (Vec<u8>, Vec<usize>) {
     let ends = ends(whole, synced::END);
     let mut bytes = whole.to_vec();
     let synced = (ends[ends.len() - 2] as u64).to_le_bytes();
-    bytes[SYNCED_AT..SYNCED_AT + 8].copy_from_slice(&synced);
-    bytes[SYNCED_AT + 8..synced::END].copy_from_slice(&crc32fast::hash(&synced).to_le_bytes());
+    bytes[synced::AT..synced::AT + 8].copy_from_slice(&synced);
+    bytes[synced::AT + 8..synced::END].copy_from_slice(&crc32fast::hash(&synced).to_le_bytes());
     (bytes, ends)
 }
 
@@ -123,8 +123,19 @@ fn a_journal_of_the_version_before_is_read() {
     let expected = written(folder.path());
     let path = path_of(folder.path(), 1);
     let whole = fs::read(&path).unwrap();
-    let before = [MAGIC_BEFORE, &whole[MAGIC.len()..SYNCED_AT], &whole[synced::END..]].concat();
-    for lost in [0, 1, 5] {
+    let old = |version: Version| {
+        let mut head = version.mark().to_vec();
+        frame::push(&mut head, &[0; 16]);
+        if version == Version::Two {
+            // As far as an unfinished last commit.
+            let synced = (synced::AT - 8 + synced::LEN) as u64;
+            head.extend_from_slice(&synced.to_le_bytes());
+            head.extend_from_slice(&crc32fast::hash(&synced.to_le_bytes()).to_le_bytes());
+        }
+        [&head, &whole[synced::END..]].concat()
+    };
+    let before = old(Version::One);
+    for (before, lost) in [Version::One, Version::Two].into_iter().flat_map(|v| [0, 1, 5].map(|lost| (old(v), lost))) {
         fs::write(&path, &before[..before.len() - lost]).unwrap();
         let (mut journal, found, steps) = read_all(folder.path()).unwrap();
         let told = if lost == 0 { 6 } else { 4 };
@@ -132,7 +143,9 @@ fn a_journal_of_the_version_before_is_read() {
         let next = step(told as u64 + 1, 1_000);
         journal.commit(&batch([next.clone()])).unwrap();
         drop(journal);
-        assert_eq!(read_all(folder.path()).unwrap().2, [&expected[..told], &[next]].concat());
+        let (_, again, steps) = read_all(folder.path()).unwrap();
+        assert_eq!(steps, [&expected[..told], &[next]].concat());
+        assert_eq!(again.standing.epoch, found.standing.epoch, "C5: drawn once");
         assert_eq!(segments(folder.path()).unwrap(), [1, 2]);
         fs::remove_file(path_of(folder.path(), 2)).unwrap();
     }
@@ -146,36 +159,38 @@ fn a_journal_of_the_version_before_is_read() {
 #[test]
 fn segments_are_dropped_when_nothing_alive_needs_them() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut journal, ..) = read_all(folder.path()).unwrap();
+    let (mut journal, first, _) = read_all(folder.path()).unwrap();
+    let standing = |clock, horizon_ms| Standing { clock, horizon_ms, ..first.standing };
     for clock in 1..=10 {
         journal.commit(&batch([step(clock, 100 * clock)])).unwrap();
-        journal.tend_past(100, Standing { clock, horizon_ms: 100 * clock }, Some(100)).unwrap();
+        journal.tend_past(100, standing(clock, 100 * clock), Some(100)).unwrap();
     }
     assert!(segments(folder.path()).unwrap().len() > 4);
     drop(journal);
     let (mut journal, _, steps) = read_all(folder.path()).unwrap();
     assert_eq!(steps.len(), 10, "all is read over segments");
-    journal.tend_past(100, Standing { clock: 10, horizon_ms: 1_000 }, Some(601)).unwrap();
+    journal.tend_past(100, standing(10, 1_000), Some(601)).unwrap();
     drop(journal);
     let (_, found, steps) = read_all(folder.path()).unwrap();
     assert_eq!(found.standing.clock + 1, steps[0].clock().unwrap());
     assert!(steps[0].clock().unwrap() <= 7 && steps.len() >= 4 && steps.len() < 10, "{steps:?}");
     let numbers = segments(folder.path()).unwrap();
     let (mut journal, ..) = read_all(folder.path()).unwrap();
-    journal.tend_past(100, Standing { clock: 10, horizon_ms: 1_000 }, None).unwrap();
+    journal.tend_past(100, standing(10, 1_000), None).unwrap();
     assert_eq!(segments(folder.path()).unwrap().len(), 1, "was {numbers:?}");
     drop(journal);
     let (_, found, steps) = read_all(folder.path()).unwrap();
-    assert_eq!((steps.len(), found.standing), (0, Standing { clock: 10, horizon_ms: 1_000 }), "C1: the clock goes on");
+    assert_eq!((steps.len(), found.standing), (0, standing(10, 1_000)), "C1: the clock goes on");
 }
 
 #[test]
 fn a_segment_that_is_missing_or_torn_in_the_middle_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut journal, ..) = read_all(folder.path()).unwrap();
+    let (mut journal, first, _) = read_all(folder.path()).unwrap();
+    let standing = |clock, horizon_ms| Standing { clock, horizon_ms, ..first.standing };
     for clock in 1..=4 {
         journal.commit(&batch([step(clock, 100)])).unwrap();
-        journal.tend_past(1, Standing { clock, horizon_ms: 100 }, Some(100)).unwrap();
+        journal.tend_past(1, standing(clock, 100), Some(100)).unwrap();
     }
     drop(journal);
     let second = path_of(folder.path(), 2);
@@ -216,4 +231,30 @@ impl Journal {
         let real = std::mem::replace(&mut journal.file, full);
         (journal, real)
     }
+}
+
+#[test]
+fn c5_the_epoch_is_kept_and_a_folder_that_was_emptied_has_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let epoch = || read_all(folder.path()).unwrap().1.standing.epoch;
+    let first = epoch();
+    written(folder.path());
+    assert_eq!(epoch(), first);
+    // A head that never came to disk says nothing, and the segment before it does.
+    let whole = fs::read(path_of(folder.path(), 1)).unwrap();
+    fs::write(path_of(folder.path(), 2), &whole[..20]).unwrap();
+    assert_eq!(epoch(), first);
+    fs::remove_file(path_of(folder.path(), 2)).unwrap();
+    fs::remove_file(path_of(folder.path(), 1)).unwrap();
+    assert_ne!(epoch(), first);
+}
+
+#[test]
+fn c5_segments_of_two_histories_are_not_joined() {
+    let folder = tempfile::tempdir().unwrap();
+    written(folder.path());
+    let other = Standing { epoch: Epoch::draw(), clock: 6, horizon_ms: 600 };
+    begin(folder.path(), 2, other).unwrap();
+    let error = read_all(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("00000001.journal") && error.contains("a later segment is of"), "{error}");
 }

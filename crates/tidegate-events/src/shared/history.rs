@@ -9,6 +9,7 @@
 //! have dropped it by then, too.
 
 use super::reply::{Dump, Entry};
+use crate::Epoch;
 use crate::embedded::told_as;
 use crate::log::{DELTA_BYTES_MAX, KEY_FRAME_BYTES_MAX, MESSAGES_MAX, Message};
 use std::collections::{BTreeMap, VecDeque};
@@ -142,12 +143,12 @@ impl History {
     }
 
     /// The steps' messages, in order.
-    pub(super) fn messages(self, rules: &StreamRules) -> Vec<Message> {
+    pub(super) fn messages(self, rules: &StreamRules, epoch: Epoch) -> Vec<Message> {
         let mut timeline = self.timeline();
         let mut messages = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
             follow(&mut timeline, step, rules);
-            messages.extend(told_as(step, &timeline));
+            messages.extend(told_as(step, &timeline, epoch));
         }
         messages
     }

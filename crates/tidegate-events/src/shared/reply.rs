@@ -1,6 +1,6 @@
 //! What the scripts and the log say, in words of ours.
 
-use crate::Outcome;
+use crate::{Epoch, Outcome};
 use std::sync::Arc;
 use tidegate_core::Micros;
 use tidegate_core::timeline::{Step, Timeline};
@@ -47,6 +47,8 @@ pub(super) struct Dump {
     pub(super) clock: u64,
     /// Of the key frame after the last loss; 0: there was none.
     pub(super) anew: u64,
+    /// None before a server that knows of epochs has made a transition.
+    pub(super) epoch: Option<Epoch>,
     pub(super) timeline: Timeline,
     pub(super) horizon_ms: u64,
     pub(super) events: Vec<Entry>,
@@ -57,8 +59,9 @@ pub(super) type Entry = (Arc<str>, u64, u64, bool);
 
 impl Dump {
     pub(super) fn read(reply: &Reply) -> Option<Dump> {
-        let [clock, horizon_ms, anew, events, records] = list(reply)? else { return None };
+        let [clock, horizon_ms, anew, epoch, events, records] = list(reply)? else { return None };
         let (clock, horizon_ms, anew) = (number(clock)?, number(horizon_ms)?, number(anew)?);
+        let epoch = text(epoch).map(str::parse).transpose().ok()?;
         let entry = |(event, record): (&Reply, &Reply)| {
             let mut parts = text(record)?.split(',').map(|part| part.parse::<u64>().ok());
             let [time_ms, _, submitted, valid] = [parts.next()??, parts.next()??, parts.next()??, parts.next()??];
@@ -66,23 +69,36 @@ impl Dump {
         };
         let events = list(events)?.iter().zip(list(records)?).map(entry).collect::<Option<Vec<_>>>()?;
         let timeline = Timeline::copied(clock, horizon_ms, events.iter().cloned());
-        Some(Dump { clock, anew, timeline, horizon_ms, events })
+        Some(Dump { clock, anew, epoch, timeline, horizon_ms, events })
+    }
+}
+
+/// A step in the log, and the history that it says it is of. Those of servers that knew of no epochs say none.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Logged {
+    pub(super) epoch: Option<Epoch>,
+    pub(super) step: Step,
+}
+
+impl Logged {
+    pub(super) fn is_of(&self, epoch: Epoch) -> bool {
+        self.epoch.is_none_or(|said| said == epoch)
     }
 }
 
 /// The steps in a reply of XREAD for one stream.
-pub(super) fn read_steps(reply: &Reply) -> Option<Vec<Step>> {
+pub(super) fn read_steps(reply: &Reply) -> Option<Vec<Logged>> {
     let [stream] = list(reply)? else { return None };
     let [_, entries] = list(stream)? else { return None };
     steps(entries)
 }
 
 /// The steps in a reply of XRANGE.
-pub(super) fn steps(reply: &Reply) -> Option<Vec<Step>> {
+pub(super) fn steps(reply: &Reply) -> Option<Vec<Logged>> {
     list(reply)?.iter().map(step).collect()
 }
 
-fn step(entry: &Reply) -> Option<Step> {
+fn step(entry: &Reply) -> Option<Logged> {
     let [id, fields] = list(entry)? else { return None };
     let clock = text(id)?.strip_suffix("-0")?.parse().ok()?;
     let fields = list(fields)?;
@@ -92,13 +108,15 @@ fn step(entry: &Reply) -> Option<Step> {
     };
     let time_ms = field("t")?.parse().ok()?;
     let event = || field("e").map(Arc::from);
-    Some(match field("s")? {
+    let epoch = field("h").map(str::parse).transpose().ok()?;
+    let step = match field("s")? {
         "S" => Step::Submitted { clock, event: event()?, time_ms },
         "P" => Step::Published { clock, event: event()?, time_ms },
         "I" => Step::Invalidated { clock, event: event()?, time_ms, last_ms: field("l")?.parse().ok()? },
         "K" => Step::KeyFrame { clock, time_ms },
         _ => return None,
-    })
+    };
+    Some(Logged { epoch, step })
 }
 
 fn list(reply: &Reply) -> Option<&[Reply]> {

@@ -1,11 +1,12 @@
 -- One transition of a shared stream: state, clock and messages together; the same steps as core's timeline.rs.
 --
--- KEYS: 1 head (hash: clock, horizon, offset, frame, anew, run), 2 records (hash: event -> time,last,submitted,valid),
+-- KEYS: 1 head (hash: clock, horizon, offset, frame, anew, run, epoch), 2 records (hash: event -> time,last,submitted,valid),
 --       3 incubating (sorted set: event by the clock value of its submission), 4 re-armed (sorted set: event by
 --       its last attempt), 5 log (stream: the clock value is the id)
 -- ARGV: 1 now in microseconds (tests only), 2 what: submit, advance or start, 3 mode, 4 duration, 5 most events,
 --       6 time between key frames, 7 most events of a key frame, 8 messages kept, 9 the clock that the caller
---       knows, 10 the event, 11 overdue: publish or invalidate
+--       knows, 10 the event, 11 overdue: publish or invalidate, 12 the epoch that the caller knows, or has drawn for a
+--       stream that has none
 -- Returns: code, value, now in milliseconds, clock, when the next key frame is due, 1 if some of the state may be lost.
 -- Codes: 0 advanced, 1 submitted (clock), 2 conflict (when the next could succeed), 3 full (likewise),
 --        4 more is due than one call does: call again
@@ -26,9 +27,10 @@ local KEEP_MS = 30 * 86400000           -- how long a stream outlives its last s
 local info = redis.pcall('INFO', 'server')
 local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
 
-local head = redis.call('HMGET', KEYS[1], 'clock', 'horizon', 'offset', 'frame', 'run')
+local head = redis.call('HMGET', KEYS[1], 'clock', 'horizon', 'offset', 'frame', 'run', 'epoch')
 local clock, horizon = tonumber(head[1]) or 0, tonumber(head[2]) or 0
 local offset, frame = tonumber(head[3]) or 0, tonumber(head[4])
+local epoch = head[6] or ARGV[12]
 local before, was = clock, horizon
 local ms = math.floor(now / 1000) + offset
 if horizon - ms > STEP_BACK_MS then
@@ -41,7 +43,7 @@ ms = horizon
 local function text(number) return string.format('%.0f', number) end
 local function tell(kind, ...)
   clock = clock + 1
-  redis.call('XADD', KEYS[5], 'MAXLEN', '~', kept, text(clock) .. '-0', 's', kind, ...)
+  redis.call('XADD', KEYS[5], 'MAXLEN', '~', kept, text(clock) .. '-0', 's', kind, 'h', epoch, ...)
 end
 local function record(event)
   local packed = redis.call('HGET', KEYS[2], event)
@@ -54,7 +56,8 @@ local function keep(event, r)
     (r.valid and '1' or '0'))
 end
 
-local lost = known > clock or (head[5] and head[5] ~= run)
+-- A caller that knows another history must not go on in this one as if it were its own.
+local lost = known > clock or (head[5] and head[5] ~= run) or (known > 0 and epoch ~= ARGV[12])
 if lost then
   -- Before anything is published: subscribers begin anew with this key frame, and miss no publication after it.
   clock = math.max(known, clock) + LOST_JUMP
@@ -63,6 +66,7 @@ if lost then
   frame = ms + every
 end
 if head[5] ~= run then redis.call('HSET', KEYS[1], 'run', run) end
+if not head[6] then redis.call('HSET', KEYS[1], 'epoch', epoch) end
 -- Only a start after nobody was there finds events overdue.
 local invalidates = what == 'start' and ARGV[11] == 'invalidate' and ms - was > 5000
 

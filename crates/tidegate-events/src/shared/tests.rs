@@ -3,6 +3,7 @@
 //! `TIDEGATE_STEPS=100000 TIDEGATE_SEED=1` for a longer run.
 
 use super::*;
+use tidegate_core::timeline::Step;
 use tidegate_testkit::servers::Server;
 use tidegate_testkit::{Random, number};
 
@@ -31,6 +32,7 @@ async fn e4_c1_c2_the_script_equals_the_core() {
 
 /// The same calls to the script and to the core.
 async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Random) {
+    let epoch = Epoch::draw();
     let (mut timeline, mut steps, mut told) = (Timeline::default(), Vec::new(), Vec::new());
     let mut now = Micros::from_millis(1_700_000_000_000 + random.below(1_000));
     let texts = [2, 10, 200][random.index(3)];
@@ -38,13 +40,13 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
     for _ in 0..submissions {
         let event = format!("t{}", random.below(texts));
         let known = timeline.clock();
-        let arguments = arguments(spec, Some(now), what, known, &event);
+        let arguments = arguments(spec, Some(now), what, (known, epoch), &event);
         let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
         let reply = redis.eval(transition_script(), &keys(&spec.name), &arguments, ANSWER_WITHIN).await.unwrap();
         let theirs = Transition::read(&reply).unwrap();
         let mut witness = |step: &Step, timeline: &Timeline| {
             steps.extend(step.clock().map(|_| step.clone()));
-            told.extend(told_as(step, timeline));
+            told.extend(told_as(step, timeline, epoch));
         };
         let ours = match what {
             "start" => {
@@ -69,7 +71,8 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
     }
     let log =
         redis.command(&keys(&spec.name)[4], &[b"XRANGE", &keys(&spec.name)[4], b"-", b"+"], COPY_WITHIN).await.unwrap();
-    assert_eq!(reply::steps(&log).unwrap(), steps, "{spec:?}");
+    let logged: Vec<Step> = steps_of(&log, epoch);
+    assert_eq!(logged, steps, "{spec:?}");
     let [head, records, incubating, ..] = keys(&spec.name);
     let dump = redis.eval(dump_script(), &[head, incubating, records], &[], COPY_WITHIN).await.unwrap();
     let dump = Dump::read(&dump).unwrap();
@@ -78,8 +81,14 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
     for step in steps.iter().rev() {
         assert_eq!(history.take_back(step.clone()), Back::Taken, "{step:?}");
     }
-    let again = history.messages(&spec.rules);
+    let again = history.messages(&spec.rules, epoch);
     assert_eq!(again, told, "C3, C6: taken back to the beginning and told again, {spec:?}");
+}
+
+fn steps_of(log: &Reply, epoch: Epoch) -> Vec<Step> {
+    let logged = reply::steps(log).unwrap();
+    assert!(logged.iter().all(|logged| logged.epoch == Some(epoch)), "C5");
+    logged.into_iter().map(|logged| logged.step).collect()
 }
 
 #[tokio::test]
@@ -87,8 +96,9 @@ async fn t1_a_clock_set_back_goes_on_and_a_lost_state_is_told() {
     let server = Server::redis(&[]);
     let redis = Redis::open(server.url().parse().unwrap()).await;
     let spec = StreamSpec::new("orders", Mode::OnlyOnce);
+    let epoch = Epoch::draw();
     let call = async |now_s: u64, what: &str, known: u64| {
-        let arguments = arguments(&spec, Some(Micros::from_secs(now_s)), what, known, "taco");
+        let arguments = arguments(&spec, Some(Micros::from_secs(now_s)), what, (known, epoch), "taco");
         let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
         let reply = redis.eval(transition_script(), &keys("orders"), &arguments, ANSWER_WITHIN).await.unwrap();
         Transition::read(&reply).unwrap()
@@ -104,6 +114,12 @@ async fn t1_a_clock_set_back_goes_on_and_a_lost_state_is_told() {
     let lost = call(1_411, "advance", 5).await;
     assert!(lost.lost && lost.clock > 1_000_000, "C1: {lost:?}");
     assert!(!call(1_412, "advance", lost.clock).await.lost);
+    // One who knows another history has seen other messages with these clock values.
+    let other = arguments(&spec, Some(Micros::from_secs(1_413)), "advance", (5, Epoch::draw()), "taco");
+    let other: Vec<&[u8]> = other.iter().map(String::as_bytes).collect();
+    let reply = redis.eval(transition_script(), &keys("orders"), &other, ANSWER_WITHIN).await.unwrap();
+    let other = Transition::read(&reply).unwrap();
+    assert!(other.lost && other.clock > lost.clock + 1_000_000, "C5: {other:?}");
 }
 
 #[tokio::test]
@@ -114,7 +130,7 @@ async fn e1_what_came_due_while_nobody_was_there_ends_as_configured() {
         let mut spec = StreamSpec::new(&format!("orders-{end}"), Mode::StrictlyOnce);
         spec.overdue = overdue;
         for (now_s, what) in [(100, "submit"), (200, "start")] {
-            let arguments = arguments(&spec, Some(Micros::from_secs(now_s)), what, 0, "taco");
+            let arguments = arguments(&spec, Some(Micros::from_secs(now_s)), what, (0, Epoch::draw()), "taco");
             let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
             let keys = keys(&spec.name);
             // The caller of a start knows nothing yet.
@@ -122,7 +138,7 @@ async fn e1_what_came_due_while_nobody_was_there_ends_as_configured() {
         }
         let key = &keys(&spec.name)[4];
         let log = redis.command(key, &[b"XRANGE", key, b"-", b"+"], COPY_WITHIN).await.unwrap();
-        let steps = reply::steps(&log).unwrap();
+        let steps: Vec<Step> = reply::steps(&log).unwrap().into_iter().map(|logged| logged.step).collect();
         let (event, time_ms) = (Arc::from("taco"), 100_000);
         let expected = match overdue {
             Overdue::Publish => Step::Published { clock: 3, event, time_ms },
