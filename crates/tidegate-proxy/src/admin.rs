@@ -83,10 +83,10 @@ fn answer(state: &ProxyState, registry: &Registry, request: &Request<Incoming>) 
             text(StatusCode::OK, "application/json", page)
         }
         "/livez" => text(StatusCode::OK, "text/plain", "ok\n".to_owned()),
-        "/readyz" if state.is_stopping() => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "stopping\n".to_owned())
-        }
-        "/readyz" => text(StatusCode::OK, "text/plain", "ok\n".to_owned()),
+        "/readyz" => match state.unready() {
+            Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", format!("{why}\n")),
+            None => text(StatusCode::OK, "text/plain", "ok\n".to_owned()),
+        },
         _ => {
             let known = "there are /metrics, /debug/vars, /livez and /readyz\n";
             text(StatusCode::NOT_FOUND, "text/plain", known.to_owned())

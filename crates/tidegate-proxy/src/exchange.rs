@@ -409,7 +409,7 @@ fn client_broke(error: &BodyError) -> Response<Reply> {
 }
 
 fn store_down() -> Response<Reply> {
-    let detail = "the replicas cannot agree on who may start, as their store does not answer; try again later";
+    let detail = "the replicas cannot agree on who may start, as their store does not answer in time; try again later";
     refusal(StatusCode::SERVICE_UNAVAILABLE, "store_down", detail)
 }
 

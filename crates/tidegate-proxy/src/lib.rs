@@ -27,6 +27,7 @@ mod state;
 mod target;
 mod tunnel;
 mod upstream;
+mod window_clock;
 mod window_timer;
 mod worker;
 

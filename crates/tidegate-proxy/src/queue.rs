@@ -6,9 +6,10 @@
 //! leaves at any point keeps no slot and no place in line.
 
 use super::sync::{Arc, Mutex, MutexGuard};
+use super::window_clock::WindowClock;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use tidegate::{Clock, Micros};
+use tidegate::Micros;
 use tidegate_core::replicas::Schedule;
 use tidegate_core::turnstile::{
     Bounds, Closed, Grant, KeyHash, LineFull, Name, PendingRequest, Permit, StoreTerms, Ticket, Turnstile,
@@ -17,7 +18,7 @@ use tidegate_core::turnstile::{
 /// Shared by all connections.
 pub(crate) struct Queue {
     turnstile: Mutex<Turnstile<Waker>>,
-    clock: Clock,
+    clock: WindowClock,
     /// Wakes the window timer, when a request begins to wait for a window.
     timer: Mutex<Option<Waker>>,
     /// Wakes the task that asks the store, when there is something to ask before the time for which it has set its alarm.
@@ -33,7 +34,7 @@ pub(crate) struct Census {
 }
 
 impl Queue {
-    pub(crate) fn new(bounds: Bounds, clock: Clock) -> Queue {
+    pub(crate) fn new(bounds: Bounds, clock: WindowClock) -> Queue {
         Queue {
             turnstile: Mutex::new(Turnstile::new(bounds)),
             clock,
@@ -99,6 +100,12 @@ impl Queue {
     /// The store has answered a request.
     pub(crate) fn answered(&self, pending: PendingRequest, grant: Grant) {
         self.with(|turnstile, now| turnstile.answered(pending, grant, now));
+    }
+
+    /// The clock was set by the store's, `ahead` by so much, or back.
+    pub(crate) fn clock_was_set(&self, ahead: Micros) {
+        self.with(|turnstile, now| turnstile.clock_was_set(now, ahead));
+        self.wake_timer();
     }
 
     /// Turns the window if it is time, and returns when the next one begins that a request waits for.

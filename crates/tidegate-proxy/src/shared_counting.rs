@@ -6,14 +6,15 @@
 use crate::metrics::push;
 use crate::queue::Queue;
 use crate::state::ProxyState;
+use crate::window_clock::WindowClock;
 use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
-use tidegate::{Clock, Micros, QuotaClient, StoreError};
-use tidegate_core::turnstile::{Grant, PendingRequest, StoreTerms};
+use tidegate::{Micros, QuotaClient, StoreError};
+use tidegate_core::turnstile::{Grant, Name, PendingRequest, QuotaRequest, StoreTerms};
 use tidegate_doors::metrics::{Kind, Page};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
@@ -28,7 +29,13 @@ pub(crate) struct Counting {
     failed: AtomicU64,
     /// When the store last answered, in microseconds.
     heard: AtomicU64,
-    error: Mutex<Option<String>>,
+    outage: Mutex<Option<Outage>>,
+}
+
+/// The store does not answer.
+struct Outage {
+    since: Micros,
+    why: String,
 }
 
 /// Quota requests that are out at once, each of another key.
@@ -45,18 +52,24 @@ pub(crate) fn terms(outage_max: Duration, call_all: bool) -> StoreTerms {
 }
 
 impl Counting {
-    /// Why the store does not answer, if it does not.
-    pub(crate) fn error(&self) -> Option<String> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Why the store does not answer, if it has not for so long.
+    pub(crate) fn outage(&self, longer_than: Duration, now: Micros) -> Option<String> {
+        let outage = self.lock();
+        let is_long = |outage: &&Outage| u128::from(now.saturating_sub(outage.since).get()) >= longer_than.as_micros();
+        outage.as_ref().filter(is_long).map(|outage| outage.why.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Outage>> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note(&self, outcome: Result<Grant, StoreError>, now: Micros) -> Grant {
-        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outage = self.lock();
         match outcome {
             Ok(grant) => {
                 self.heard.store(now.get(), Relaxed);
                 self.granted.fetch_add(grant.granted.into(), Relaxed);
-                if error.take().is_some() {
+                if outage.take().is_some() {
                     info!("the store answers again: the replicas share one count");
                 }
                 grant
@@ -64,10 +77,11 @@ impl Counting {
             Err(why) => {
                 let why = why.to_string();
                 self.failed.fetch_add(1, Relaxed);
-                if error.is_none() {
+                if outage.is_none() {
                     warn!("{why}; requests wait for the store, then are answered 503");
                 }
-                *error = Some(why);
+                let since = outage.as_ref().map_or(now, |outage| outage.since.min(now));
+                *outage = Some(Outage { since, why });
                 Grant::FAILED
             }
         }
@@ -87,7 +101,16 @@ pub(crate) async fn count(state: Arc<ProxyState>, ended: oneshot::Receiver<()>) 
 struct Carrier<'a> {
     state: &'a Arc<ProxyState>,
     client: Arc<QuotaClient>,
-    out: JoinSet<(PendingRequest, Result<Grant, StoreError>)>,
+    out: JoinSet<Back>,
+}
+
+/// What came back from the store.
+struct Back {
+    /// `None`: a probe.
+    pending: Option<PendingRequest>,
+    /// When it was sent, by the process's clock.
+    sent: Micros,
+    outcome: Result<Grant, StoreError>,
 }
 
 impl Carrier<'_> {
@@ -100,8 +123,9 @@ impl Carrier<'_> {
             tokio::select! {
                 _ = &mut ended => return,
                 requests = requests(&self.state.queue, &self.state.clock, room) => self.send(requests),
-                Some(Ok((pending, outcome))) = self.out.join_next() => self.receive(pending, outcome),
+                Some(Ok(back)) = self.out.join_next() => self.receive(back),
                 _ = beat.tick() => {
+                    self.probe();
                     let client = Arc::clone(&self.client);
                     if keeping.as_ref().is_none_or(JoinHandle::is_finished) {
                         // A failure is logged by the quota requests, which fail for the same reason.
@@ -118,29 +142,62 @@ impl Carrier<'_> {
             let room = OUT_MAX.saturating_sub(self.out.len());
             tokio::select! {
                 requests = requests(&self.state.queue, &self.state.clock, room) => self.send(requests),
-                Some(Ok((pending, outcome))) = self.out.join_next() => self.receive(pending, outcome),
+                Some(Ok(back)) = self.out.join_next() => self.receive(back),
             }
         }
     }
 
+    /// Asks for nothing, if nothing was asked for long: so it is known whether the store answers, also when no request comes
+    /// because this replica is not ready.
+    fn probe(&mut self) {
+        let (now, beat) = (self.state.clock.now(), self.client.beat().as_micros());
+        let heard = self.state.counting.heard.load(Relaxed);
+        if u128::from(now.get().abs_diff(heard)) < beat || !self.out.is_empty() {
+            return;
+        }
+        let limit = self.state.rules.load().policy.limit();
+        let (period, limit) = (limit.period(), limit.count());
+        let window = now.get() / period.get();
+        let nothing =
+            QuotaRequest { name: Name::default(), period, window, limit, in_flight: 0, held: 0, want: 0, unused: 0 };
+        self.spawn(None, nothing);
+    }
+
     fn send(&mut self, requests: Vec<PendingRequest>) {
         for pending in requests {
-            let client = Arc::clone(&self.client);
-            self.out.spawn(async move {
-                let outcome = client.ask(&pending.request).await;
-                (pending, outcome)
-            });
+            let request = pending.request;
+            self.spawn(Some(pending), request);
         }
     }
 
-    fn receive(&mut self, pending: PendingRequest, outcome: Result<Grant, StoreError>) {
-        let grant = self.state.counting.note(outcome, self.state.clock.now());
-        self.state.queue.answered(pending, grant);
+    fn spawn(&mut self, pending: Option<PendingRequest>, request: QuotaRequest) {
+        let (client, sent) = (Arc::clone(&self.client), self.state.clock.process_now());
+        self.out.spawn(async move { Back { pending, sent, outcome: client.ask(&request).await } });
+    }
+
+    fn receive(&mut self, Back { pending, sent, outcome }: Back) {
+        let theirs = if let Err(StoreError::OtherWindow { now, .. }) = &outcome { Some(*now) } else { None };
+        let set = theirs.and_then(|theirs| self.state.clock.set_by(theirs, sent));
+        let grant = match set {
+            Some(by_us) => {
+                let by_ms = by_us / 1_000;
+                warn!("the clock of the windows was {by_ms} ms behind the store's, and is set by it; set both by NTP");
+                Grant::FAILED
+            }
+            None => self.state.counting.note(outcome, self.state.clock.now()),
+        };
+        if let Some(pending) = pending {
+            self.state.queue.answered(pending, grant);
+        }
+        if theirs.is_some() {
+            // Also if the clock was right: a thread that had read it before it was set may have turned a window.
+            self.state.queue.clock_was_set(Micros::saturating(set.unwrap_or(0).max(0).unsigned_abs()));
+        }
     }
 }
 
 /// The next quota requests, as soon as there are any.
-async fn requests(queue: &Queue, clock: &Clock, room: usize) -> Vec<PendingRequest> {
+async fn requests(queue: &Queue, clock: &WindowClock, room: usize) -> Vec<PendingRequest> {
     if room == 0 {
         return std::future::pending().await;
     }
@@ -162,7 +219,7 @@ async fn requests(queue: &Queue, clock: &Clock, room: usize) -> Vec<PendingReque
 pub(crate) fn push_metrics(state: &ProxyState, page: &mut Page) {
     let Some(client) = state.counting.client.get() else { return };
     let Counting { granted, failed, .. } = &state.counting;
-    let answers = u64::from(state.counting.error().is_none());
+    let answers = u64::from(state.counting.lock().is_none());
     for (name, kind, help, value) in [
         ("granted_total", Kind::Counter, "Starts that the store granted this replica.", granted.load(Relaxed)),
         ("round_trips_total", Kind::Counter, "Round trips to the store.", client.round_trips()),

@@ -8,10 +8,11 @@ use crate::reply::Denials;
 use crate::settings::{Policy, Settings, WhenLimited};
 use crate::share::Others;
 use crate::shared_counting::{self, Counting};
+use crate::window_clock::WindowClock;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use tidegate::{Clock, Gate, Limit, Limiter, Replicas};
+use tidegate::{Gate, Limit, Limiter, Replicas};
 use tidegate_core::replicas::Schedule;
 use tidegate_core::turnstile::Bounds;
 use tidegate_doors::listener::ticks;
@@ -23,7 +24,8 @@ pub(crate) struct ProxyState {
     pub(crate) client_ticks: u64,
     /// The engine: its clock is the one clock of the process, its store the one store.
     pub(crate) gate: Gate,
-    pub(crate) clock: Clock,
+    /// That clock, set by the store's where replicas count there.
+    pub(crate) clock: WindowClock,
     /// Fixed at the start.
     shares_counts: bool,
     /// Whether the turnstile's bounds are the limiter's; see [`ProxyState::follow_flag`].
@@ -63,7 +65,7 @@ impl Rules {
 
 impl ProxyState {
     pub(crate) fn new(gate: Gate, policy: Policy, settings: Settings) -> ProxyState {
-        let clock = gate.clock().clone();
+        let clock = WindowClock::new(gate.clock().clone());
         let schedule = assigned(&policy.limiter);
         let is_enforced = policy.limiter.is_enforced();
         let shares_counts = gate.store().capabilities().shared && policy.limiter.spec().replicas == Replicas::Exact;
@@ -155,6 +157,18 @@ impl ProxyState {
             self.queue.set_share(schedule);
         }
         self.queue.set_bounds(bounds);
+    }
+
+    /// Why no request can be started here, if none can: the proxy stops, or what it shares with other replicas has been out
+    /// of reach for so long that requests are answered 503.
+    pub(crate) fn unready(&self) -> Option<String> {
+        if self.is_stopping() {
+            return Some("stopping".to_owned());
+        }
+        if self.queue.share().is_none() {
+            return self.others.error();
+        }
+        self.counting.outage(self.settings.store_outage, self.clock.now())
     }
 
     /// Tells everybody to stop.

@@ -11,6 +11,8 @@ mod sync {
 
 #[path = "../src/queue.rs"]
 mod queue;
+#[path = "../src/window_clock.rs"]
+mod window_clock;
 
 use queue::{Census, Queue, Slot};
 use std::task::{Context, Poll, Waker};
@@ -18,6 +20,7 @@ use sync::Arc;
 use tidegate::{Clock, Micros};
 use tidegate_core::turnstile::{Bounds, Grant, KeyHash, Name, Outlook, StoreTerms};
 use tidegate_testkit::{Random, number};
+use window_clock::WindowClock;
 
 const INTERLEAVINGS: usize = 1_000;
 const CANCELS: u64 = 20_000;
@@ -36,7 +39,7 @@ fn p1_p2_no_wakeup_is_lost_and_no_permit_leaks() {
     shuttle::check_random(
         || {
             let clock = Clock::manual(Micros::from_secs(100));
-            let queue = Arc::new(Queue::new(bounds(2, 1, 2), clock.clone()));
+            let queue = Arc::new(Queue::new(bounds(2, 1, 2), WindowClock::new(clock.clone())));
             let threads: Vec<_> = (0..4_u64)
                 .map(|who| {
                     let (queue, clock) = (Arc::clone(&queue), clock.clone());
@@ -104,7 +107,7 @@ fn p1_p2_futures_dropped_at_random_points() {
     shuttle::check_random(
         move || {
             let clock = Clock::manual(Micros::from_secs(100));
-            let queue = Arc::new(Queue::new(bounds(3, 2, 5), clock.clone()));
+            let queue = Arc::new(Queue::new(bounds(3, 2, 5), WindowClock::new(clock.clone())));
             let seed = ROUND.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let (mut random, mut cancels, mut now) = (Random(seed), 0, 100_000);
             let mut waiting: Vec<queue::Waiting> = Vec::new();
@@ -170,7 +173,7 @@ fn who_asks_the_store_is_woken_for_what_is_due_earlier_and_for_nothing_else() {
     shuttle::check_random(
         || {
             let clock = Clock::manual(Micros::from_secs(100));
-            let queue = Arc::new(Queue::new(bounds(2, 1, 2), clock.clone()));
+            let queue = Arc::new(Queue::new(bounds(2, 1, 2), WindowClock::new(clock.clone())));
             queue.count_at_store(StoreTerms { outage_max: Micros::from_secs(3), call_all: false });
             let count = std::sync::Arc::new(Count(Default::default()));
             let (waker, woken) =

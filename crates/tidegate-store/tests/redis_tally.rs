@@ -35,6 +35,12 @@ async fn compare(server: &Server) {
             (tally, round) = (Tally::default(), round + 1);
         }
         now = now + random.below(400_000) - 100_000;
+        // The server's clock is set ahead, and back.
+        match random.below(100) {
+            0 => now += 20_000_000,
+            1 => now -= 20_000_000,
+            _ => {}
+        }
         // Redis forgets by the machine's clock; these times only say what is compared.
         let request = QuotaRequest {
             name: Name::default(),

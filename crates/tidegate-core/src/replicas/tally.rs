@@ -87,6 +87,9 @@ struct Slots {
 impl Tally {
     /// Answers a replica's request. Requests are numbered: one that was overtaken grants nothing. `None`: by the
     /// store's clock this is not the window.
+    ///
+    /// A count of a window that is more than a period ahead was made while the store's clock was. It is dropped, and
+    /// the current window counts as used up: what was started on it may have been started just now.
     pub fn answer(&mut self, me: ReplicaId, number: u64, request: &QuotaRequest, now: Micros) -> Option<Grant> {
         let begins = request.window * request.period.get();
         let served = begins.saturating_sub(CLOCKS_DIFFER.get())..begins + request.period.get() + CLOCKS_DIFFER.get();
@@ -96,11 +99,17 @@ impl Tally {
         if self.slots.get(&me).is_some_and(|slots| slots.number >= number) {
             return Some(Grant::FAILED);
         }
+        for slots in self.slots.values_mut() {
+            slots.until = slots.until.min(now.saturating_add(SLOTS_LEASE));
+        }
         self.slots.retain(|_, slots| slots.until > now);
         let me_too = self.slots.get(&me).is_some_and(|slots| slots.is_short);
         let mut others = Others { me_too, ..Others::default() };
         for (_, slots) in self.slots.iter().filter(|(id, _)| **id != me) {
             others.add(slots.held, slots.is_short);
+        }
+        if self.window * request.period.get() > now.get() + request.period.get() {
+            (self.window, self.started) = (request.window, request.limit);
         }
         if request.window > self.window {
             (self.window, self.started) = (request.window, 0);

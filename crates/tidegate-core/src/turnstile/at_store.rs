@@ -48,12 +48,29 @@ impl<W> Turnstile<W> {
         }
     }
 
+    /// The clock was set by the store's: it is `now`, which may be earlier than any time before, and by so much the clock
+    /// was set `ahead`. What was granted stays with its window, so that going back starts nothing twice. A clock that went
+    /// ahead by a window or more may have done so because the store's did: the window that it comes to is skipped.
+    pub fn clock_was_set(&mut self, now: Micros, ahead: Micros) {
+        let Some(quota) = &mut self.quota else { return };
+        if now < self.now {
+            quota.set_back(now);
+            (self.now, self.window) = (now, self.bounds.window(now));
+        }
+        if ahead >= self.bounds.limit.period() {
+            quota.skip(self.bounds.window(now));
+        }
+        self.note(now);
+        self.line_up_again(now);
+    }
+
     /// What a place holds, wants and hands back at the store.
     pub(super) fn needs(&self, at: u32) -> Needs {
         let (place, left, bounds) = (&self.places[at], self.left(at), &self.bounds);
         let room = if bounds.in_flight > 0 { bounds.in_flight.saturating_sub(place.in_flight) } else { u32::MAX };
         let free = bounds.total.saturating_sub(self.under_way);
-        let could = place.line.len().min(room).min(free).min(bounds.limit.count());
+        let skips = self.quota.as_ref().is_some_and(|quota| quota.skips(self.window));
+        let could = if skips { 0 } else { place.line.len().min(room).min(free).min(bounds.limit.count()) };
         let unused = if place.line.is_empty() { left } else { 0 };
         let held = if bounds.in_flight > 0 { place.in_flight + left - unused } else { 0 };
         Needs { held, want: could.saturating_sub(left), unused }

@@ -159,6 +159,8 @@ pub(super) struct QuotaAccounts {
     timed: BTreeSet<(Micros, u32)>,
     /// Since when the store has answered for no key.
     failing_since: Option<Micros>,
+    /// A window in which no start is wanted: the clock was set ahead into it.
+    skipped: Option<Micros>,
 }
 
 /// How long a report that is not urgent waits, so that others join it.
@@ -216,7 +218,32 @@ impl Account {
 
 impl QuotaAccounts {
     pub(super) fn new(terms: StoreTerms) -> QuotaAccounts {
-        QuotaAccounts { terms, accounts: Vec::new(), now: VecDeque::new(), timed: BTreeSet::new(), failing_since: None }
+        let (accounts, now, timed) = (Vec::new(), VecDeque::new(), BTreeSet::new());
+        QuotaAccounts { terms, accounts, now, timed, failing_since: None, skipped: None }
+    }
+
+    /// Is no start wanted in this window?
+    pub(super) fn skips(&self, window: Micros) -> bool {
+        self.skipped == Some(window)
+    }
+
+    /// Wants no start in this window.
+    pub(super) fn skip(&mut self, window: Micros) {
+        self.skipped = Some(window);
+    }
+
+    /// The clock was set back to `now`: what was to happen at a later time is due, and no outlook is believed.
+    pub(super) fn set_back(&mut self, now: Micros) {
+        self.skipped = None;
+        self.failing_since = self.failing_since.map(|since| since.min(now));
+        for account in &mut self.accounts {
+            account.believed = account.believed.min(now);
+            account.failing_since = account.failing_since.map(|since| since.min(now));
+        }
+        for (_, place) in std::mem::take(&mut self.timed) {
+            self.accounts[at(place)].next = NextRequest::Now;
+            self.now.push_back(place);
+        }
     }
 
     /// Opens an account for a place, if it has none under this name.
@@ -241,6 +268,7 @@ impl QuotaAccounts {
             return Outlook::Open;
         };
         match (account.failing_since, account.outlook(window, now)) {
+            _ if self.skips(window) => Outlook::Exhausted,
             (Some(since), _) if now.saturating_sub(since) >= self.terms.outage_max => Outlook::Failed,
             // After one failure the store is asked again.
             (_, Outlook::Failed) => Outlook::Open,

@@ -6,6 +6,7 @@ mod counting;
 mod gated;
 mod leaving;
 mod smuggling;
+mod store_clock;
 mod streaming;
 mod support;
 mod tls_and_h2;

@@ -156,11 +156,11 @@ impl Redis {
         let why = match took.as_micros() > CLOCKS_DIFFER.get().into() {
             true => format!("the store at {address} answered after {} ms, when the window was over", took.as_millis()),
             false => format!(
-                "by the clock of {address} it is {} ms from the beginning of the window that has begun here; set both clocks by NTP",
+                "by the clock of {address} it is {} ms from the beginning of the window that has begun here; its clock counts",
                 theirs.get().abs_diff(began) / 1_000
             ),
         };
-        StoreError::OtherWindow { address, why }
+        StoreError::OtherWindow { address, now: theirs, why }
     }
 }
 

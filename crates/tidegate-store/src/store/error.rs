@@ -4,6 +4,7 @@
 //! cause and the remedy, and never a password.
 
 use std::fmt;
+use tidegate_core::Micros;
 
 /// Why there is no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +39,8 @@ pub enum StoreError {
     OtherWindow {
         /// The server.
         address: String,
+        /// What its clock said.
+        now: Micros,
         /// How far it is off, and the remedy.
         why: String,
     },

@@ -20,7 +20,7 @@ if now < begins - differ or now >= begins + period + differ then
 end
 
 local there = redis.call('HGETALL', KEYS[1])
-local known, started, others, lacking, me_too, gone, longest = 0, 0, 0, {}, false, {}, 0
+local known, started, others, lacking, me_too, gone, ahead, longest = 0, 0, 0, {}, false, {}, {}, 0
 for i = 1, #there, 2 do
   local field, value = there[i], there[i + 1]
   if field == 'w' then
@@ -37,13 +37,20 @@ for i = 1, #there, 2 do
     else
       others = others + tonumber(slots)
       if short == '1' then lacking[#lacking + 1] = tonumber(slots) end
-      longest = math.max(longest, tonumber(ends))
+      longest = math.max(longest, math.min(tonumber(ends), now + lease))
+    end
+    -- Noted while this clock was ahead: a replica that is gone would keep its slots until then.
+    if tonumber(ends) > now + lease then
+      ahead[#ahead + 1] = { field, slots .. ' ' .. heard .. ' ' .. text(now + lease) .. ' ' .. short }
     end
   end
 end
 if #gone > 0 then redis.call('HDEL', KEYS[1], unpack(gone)) end
+for _, pair in ipairs(ahead) do redis.call('HSET', KEYS[1], pair[1], pair[2]) end
 
 local granted, outlook, short = 0, EXHAUSTED, 0
+-- Counted while this clock was ahead. What was started then may have been started just now: this window is used up.
+if known * period > now + period then known, started = window, limit end
 if window > known then known, started = window, 0 end
 -- Another replica may be a window ahead: for this one it is over.
 if window == known then
