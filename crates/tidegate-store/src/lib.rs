@@ -33,6 +33,6 @@ pub use snapshot::{Directory, SnapshotError};
 pub use stats::KeyStats;
 pub use store::{
     Answers, Asked, Capabilities, Embedded, Holder, Layout, Meaning, Question, Register, Store, StoreError, StoreUrl,
-    UrlError, When,
+    Swap, UrlError, When,
 };
-pub use table::{EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, Part, PartAnswer, Table, Which, decide_all};
+pub use table::{EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, PageOf, Part, PartAnswer, Table, Which, decide_all};

@@ -13,11 +13,11 @@ mod question;
 pub(crate) use backend::Backend;
 pub use embedded::Embedded;
 pub use error::{Meaning, StoreError, UrlError};
-pub use question::{Answers, Asked, Capabilities, Holder, Layout, Question, Register, When};
+pub use question::{Answers, Asked, Capabilities, Holder, Layout, Question, Register, Swap, When};
 
 use crate::clock::Clock;
 use crate::memory::Memory;
-use crate::table::{Listing, Which};
+use crate::table::{Listing, PageOf};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -241,19 +241,12 @@ impl Store {
         ask!(self, store => store.unblock_all(question, when).await)
     }
 
-    /// Names of keys of the question's limiter, from `after`, about `most` of them.
+    /// Names of keys of the question's limiter.
     ///
     /// # Errors
     /// As [`Store::increment`].
-    pub async fn list(
-        &self,
-        question: &Question<'_>,
-        which: Which,
-        after: Option<u64>,
-        most: usize,
-        when: When,
-    ) -> Result<Listing, StoreError> {
-        ask!(self, store => store.list(question, which, after, most, when).await)
+    pub async fn list(&self, question: &Question<'_>, page: PageOf, when: When) -> Result<Listing, StoreError> {
+        ask!(self, store => store.list(question, page, when).await)
     }
 
     /// Which of these limiters are disabled; one round trip for all.
@@ -306,20 +299,12 @@ impl Store {
         ask!(self, store => store.grant_round_trips())
     }
 
-    /// Writes a register over what was read last (empty: nothing), and returns what is there afterwards. What is written
-    /// stays for `expiry` at least.
+    /// Writes a register's new text over the one that was read last, and returns what is there afterwards.
     ///
     /// # Errors
     /// As [`Store::increment`]. It may have been written all the same.
-    pub async fn swap(
-        &self,
-        register: Register<'_>,
-        expected: &str,
-        new: &str,
-        expiry: Duration,
-        within: Duration,
-    ) -> Result<String, StoreError> {
-        ask!(self, store => store.swap(register, expected, new, expiry, within).await)
+    pub async fn swap(&self, register: Register<'_>, swap: Swap<'_>, within: Duration) -> Result<String, StoreError> {
+        ask!(self, store => store.swap(register, swap, within).await)
     }
 
     /// What people should know of the way the store is set up, if that puts limits at risk.

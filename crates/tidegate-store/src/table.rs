@@ -10,7 +10,7 @@ mod operate;
 mod separate;
 mod several;
 
-pub use operate::{Listing, Which};
+pub use operate::{Listing, PageOf, Which};
 #[cfg(feature = "etcd")]
 pub(crate) use several::answer_all;
 pub use several::decide_all;

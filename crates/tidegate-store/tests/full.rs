@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent};
 use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Micros, Rules};
-use tidegate_store::{Memory, Shape, Table, Which};
+use tidegate_store::{Memory, PageOf, Shape, Table, Which};
 
 const MAX_BYTES: usize = 1 << 20;
 
@@ -120,7 +120,11 @@ fn m2_blocked_keys_keep_their_place_and_new_blocks_are_refused_when_there_is_non
     full.flood(100_000);
     full.wait(3_599);
     (0..16).for_each(|turn| full.table.tend(&full.rules, turn, 16, || full.now));
-    let listed = full.table.list(&full.rules, Which::Blocked, None, usize::MAX / 2, || full.now).keys.len();
+    let listed = full
+        .table
+        .list(&full.rules, PageOf { which: Which::Blocked, after: None, most: usize::MAX / 2 }, || full.now)
+        .keys
+        .len();
     assert_eq!(listed, blocked);
     full.wait(1);
     assert!(block(&full, 1_000_000, 1).is_some(), "the first ones are over and give way");

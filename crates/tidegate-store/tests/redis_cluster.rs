@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::{Algorithm, Micros, Rules};
 use tidegate_store::redis::Redis;
-use tidegate_store::{Asked, Layout, Question, When, Which};
+use tidegate_store::{Asked, Layout, PageOf, Question, When, Which};
 use tidegate_testkit::number;
 use tidegate_testkit::servers::cluster::Cluster;
 
@@ -216,7 +216,8 @@ async fn names_are_listed_over_all_nodes() {
         }
     }
     let any = question("list", &rules, b"");
-    let list = async |which| redis.list(&any, which, None, usize::MAX, now()).await.unwrap().keys;
+    let list =
+        async |which| redis.list(&any, PageOf { which, after: None, most: usize::MAX }, now()).await.unwrap().keys;
     assert_eq!(list(Which::Tracked).await, names);
     assert_eq!(list(Which::Blocked).await, [&names[7], &names[17], &names[27]].map(Clone::clone));
     assert!(redis.unblock(&question("list", &rules, &names[7]), now()).await.unwrap());

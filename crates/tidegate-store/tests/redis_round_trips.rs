@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::all_or_nothing::{Intent, Reason};
 use tidegate_core::{Algorithm, Micros, Rules, Verdict};
 use tidegate_store::redis::Redis;
-use tidegate_store::{Asked, Layout, Question, When, Which};
+use tidegate_store::{Asked, Layout, PageOf, Question, When, Which};
 use tidegate_testkit::faults::{Fault, Proxy};
 use tidegate_testkit::servers::Server;
 use tokio::time::Instant;
@@ -78,7 +78,7 @@ async fn keys_are_listed_though_decisions_time_out() {
     for _ in 0..3 {
         assert!(redis.decide(&[question], &hit(Duration::from_millis(20))).await.is_err());
         assert!(!redis.answers(), "decisions do not go there any more");
-        let listed = redis.list(&question, Which::Tracked, None, 10, soon()).await;
+        let listed = redis.list(&question, PageOf { which: Which::Tracked, after: None, most: 10 }, soon()).await;
         assert_eq!(listed.map(|listing| listing.keys), Ok(vec![b"k".to_vec()]));
     }
 }

@@ -9,7 +9,7 @@ use crate::{Clock, Micros, StoreError};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 use tidegate_core::replicas::{Replica, ReplicaId, Roster, Schedule, Terms};
-use tidegate_store::{Register, Store};
+use tidegate_store::{Register, Store, Swap};
 
 /// What a replica knows of the others, for operators.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -104,7 +104,7 @@ impl Membership {
         let register = Register { name: &self.name, period: terms.period };
         // Long after everything that it assigns is over.
         let expiry = Duration::from_micros(terms.period.get()).saturating_mul(4) + Duration::from_secs(60);
-        let there = self.store.swap(register, &self.text, written, expiry, within).await;
+        let there = self.store.swap(register, Swap { expected: &self.text, new: written, expiry }, within).await;
         let there = there.map_err(|error: StoreError| error.to_string())?;
         self.text = there;
         if !self.text.is_empty() {

@@ -2,6 +2,7 @@
 
 use super::lease_pool::LeasePool;
 use super::{Condition, Etcd, Meaning, Operation, StoreError, Txn, locked};
+use crate::store::Swap;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -20,9 +21,7 @@ impl Registers {
         &self,
         etcd: &Etcd,
         key: Vec<u8>,
-        expected: &str,
-        new: &str,
-        expiry: Duration,
+        Swap { expected, new, expiry }: Swap<'_>,
         within: Duration,
     ) -> Result<String, StoreError> {
         let lease = Some(self.leases.lease(etcd, expiry, 1, Instant::now() + within).await?);

@@ -3,7 +3,7 @@
 use super::register::Registers;
 use super::{Counts, Etcd, StoreError, Tallies, Url, locked};
 use crate::clock::Clock;
-use crate::store::{Answers, Asked, Backend, Capabilities, Holder, Layout, Question, Register, When};
+use crate::store::{Answers, Asked, Backend, Capabilities, Holder, Layout, Question, Register, Swap, When};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -77,15 +77,8 @@ impl Backend for Store {
         locked(&self.tallies).values().map(|tallies| tallies.round_trips()).sum()
     }
 
-    async fn swap(
-        &self,
-        register: Register<'_>,
-        expected: &str,
-        new: &str,
-        expiry: Duration,
-        within: Duration,
-    ) -> Result<String, StoreError> {
+    async fn swap(&self, register: Register<'_>, swap: Swap<'_>, within: Duration) -> Result<String, StoreError> {
         let key = format!("tidegate/share/{}/{}", register.name, register.period.get()).into_bytes();
-        self.registers.swap(&self.etcd, key, expected, new, expiry, within).await
+        self.registers.swap(&self.etcd, key, swap, within).await
     }
 }

@@ -7,7 +7,7 @@ use super::resp::Reply;
 use super::script::{Purpose, later_names, script};
 use super::{Kind, Redis, StoreError};
 use crate::store::{Backend as _, Layout, Question, When};
-use crate::table::{Listing, Which};
+use crate::table::{Listing, PageOf, Which};
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
@@ -140,7 +140,8 @@ impl Redis {
         let within = when.by.saturating_duration_since(Instant::now());
         let step = || When { by: Instant::now() + within, ..when };
         loop {
-            let page = self.list(question, Which::Blocked, after, usize::MAX, step()).await?;
+            let blocked = PageOf { which: Which::Blocked, after, most: usize::MAX };
+            let page = self.list(question, blocked, step()).await?;
             for key in &page.keys {
                 unblocked += u64::from(self.unblock(&Question { key, ..*question }, step()).await?);
             }
@@ -151,19 +152,12 @@ impl Redis {
         }
     }
 
-    /// Names of keys of the question's limiter, from `after`, until there are `most`.
+    /// Names of keys of the question's limiter.
     ///
     /// # Errors
     /// When the server does not answer, or its keys are spread over shards that cannot be asked.
-    pub async fn list(
-        &self,
-        question: &Question<'_>,
-        which: Which,
-        after: Option<u64>,
-        most: usize,
-        when: When,
-    ) -> Result<Listing, StoreError> {
-        match (which, question.layout) {
+    pub async fn list(&self, question: &Question<'_>, page: PageOf, when: When) -> Result<Listing, StoreError> {
+        match (page.which, question.layout) {
             (Which::Tracked, layout) if !self.url().capabilities().lists_in(layout) => {
                 let what = match layout {
                     Layout::Native => "list tracked keys",
@@ -171,23 +165,17 @@ impl Redis {
                 };
                 Err(self.cannot(what))
             }
-            (Which::Tracked, Layout::Pause) => self.scan(question.limiter, after, most, when).await,
+            (Which::Tracked, Layout::Pause) => self.scan(question.limiter, page, when).await,
             (Which::Blocked, Layout::Pause) => self.later(&names::blocks(question.limiter), SECOND, when).await,
             (Which::Blocked, Layout::Native) if self.url().kind == Kind::Twemproxy => {
                 self.later(&names::blocked(question.limiter, 0), 1, when).await
             }
-            (_, Layout::Native) => self.list_groups(question, which, after, most, when).await,
+            (_, Layout::Native) => self.list_groups(question, page, when).await,
         }
     }
 
-    async fn list_groups(
-        &self,
-        question: &Question<'_>,
-        which: Which,
-        after: Option<u64>,
-        most: usize,
-        when: When,
-    ) -> Result<Listing, StoreError> {
+    async fn list_groups(&self, question: &Question<'_>, page: PageOf, when: When) -> Result<Listing, StoreError> {
+        let PageOf { which, after, most } = page;
         let mut group = after.map_or(0, |after| u32::try_from(after).unwrap_or(GROUPS));
         let mut keys = Vec::new();
         while group < GROUPS && keys.len() < most {
@@ -241,10 +229,10 @@ impl Redis {
     }
 
     /// Identifiers that Pause has counts of; steps of a scan until there are `most`.
-    async fn scan(&self, scope: &str, after: Option<u64>, most: usize, when: When) -> Result<Listing, StoreError> {
+    async fn scan(&self, scope: &str, page: PageOf, when: When) -> Result<Listing, StoreError> {
         let start = [b"i:", scope.as_bytes(), b":|"].concat();
         let pattern = [glob_escaped(&start).as_slice(), b"*|"].concat();
-        let (mut cursor, mut keys) = (after.unwrap_or(0), Vec::new());
+        let (mut cursor, mut keys) = (page.after.unwrap_or(0), Vec::new());
         loop {
             let words: [&[u8]; 6] =
                 [b"SCAN", &cursor.to_string().into_bytes(), b"MATCH", &pattern, b"COUNT", SCAN_COUNT];
@@ -254,7 +242,7 @@ impl Redis {
                 found.into_iter().filter_map(|key| Some(key.strip_prefix(&start[..])?.strip_suffix(b"|")?.to_vec()));
             keys.extend(identifiers);
             cursor = next;
-            if cursor == 0 || keys.len() >= most {
+            if cursor == 0 || keys.len() >= page.most {
                 keys.sort_unstable();
                 keys.dedup();
                 return Ok(Listing { keys, next: (cursor != 0).then_some(cursor) });

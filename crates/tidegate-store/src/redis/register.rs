@@ -1,6 +1,7 @@
 //! A register: one value that is written only over the value that was read.
 
 use super::{Lua, Redis, Reply, StoreError};
+use crate::store::Swap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -19,18 +20,11 @@ impl Redis {
     ///
     /// # Errors
     /// When the server cannot be reached, does not answer, or refuses. It may have been written all the same.
-    pub async fn swap_key(
-        &self,
-        key: &[u8],
-        expected: &str,
-        new: &str,
-        expiry: Duration,
-        within: Duration,
-    ) -> Result<String, StoreError> {
+    pub async fn swap_key(&self, key: &[u8], swap: Swap<'_>, within: Duration) -> Result<String, StoreError> {
         static MADE: OnceLock<Lua> = OnceLock::new();
         let lua = MADE.get_or_init(|| Lua::new(SWAP));
-        let expiry = expiry.as_millis().to_string();
-        let arguments = [expected.as_bytes(), new.as_bytes(), expiry.as_bytes()];
+        let expiry = swap.expiry.as_millis().to_string();
+        let arguments = [swap.expected.as_bytes(), swap.new.as_bytes(), expiry.as_bytes()];
         match self.eval(lua, &[key.to_vec()], &arguments, within).await? {
             Reply::Text(bytes) => String::from_utf8(bytes).map_err(|_| self.garbled("the register is no text")),
             _ => Err(self.garbled("the register's script returned no text")),

@@ -3,8 +3,8 @@
 use super::tally::Bought;
 use super::{Redis, StoreError, Url};
 use crate::clock::Clock;
-use crate::store::{Answers, Asked, Backend, Capabilities, Holder, Layout, Question, Register, When};
-use crate::table::{Listing, Which};
+use crate::store::{Answers, Asked, Backend, Capabilities, Holder, Layout, Question, Register, Swap, When};
+use crate::table::{Listing, PageOf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tidegate_core::Micros;
@@ -85,15 +85,8 @@ impl Backend for Redis {
         self.unblock_all(question, when).await
     }
 
-    async fn list(
-        &self,
-        question: &Question<'_>,
-        which: Which,
-        after: Option<u64>,
-        most: usize,
-        when: When,
-    ) -> Result<Listing, StoreError> {
-        self.list(question, which, after, most, when).await
+    async fn list(&self, question: &Question<'_>, page: PageOf, when: When) -> Result<Listing, StoreError> {
+        self.list(question, page, when).await
     }
 
     async fn grant(&self, holder: Holder<'_>, want: &QuotaRequest, within: Duration) -> Result<Grant, StoreError> {
@@ -121,16 +114,9 @@ impl Backend for Redis {
         self.grants.round_trips.load(Relaxed)
     }
 
-    async fn swap(
-        &self,
-        register: Register<'_>,
-        expected: &str,
-        new: &str,
-        expiry: Duration,
-        within: Duration,
-    ) -> Result<String, StoreError> {
+    async fn swap(&self, register: Register<'_>, swap: Swap<'_>, within: Duration) -> Result<String, StoreError> {
         let key = format!("tidegate:share:{}:{}", register.name, register.period.get());
-        self.swap_key(key.as_bytes(), expected, new, expiry, within).await
+        self.swap_key(key.as_bytes(), swap, within).await
     }
 
     /// A Redis that drops keys when it is full lifts limits.

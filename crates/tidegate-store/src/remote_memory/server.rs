@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::layout::Shape;
 use crate::memory::Memory;
 use crate::store::{self, Question, Store, StoreError, When};
-use crate::table::Which;
+use crate::table::{PageOf, Which};
 use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -159,7 +159,7 @@ impl Tables {
             Operation::List => {
                 let which = if from.flag()? { Which::Blocked } else { Which::Tracked };
                 let (after, most) = (from.maybe()?, usize::try_from(from.number()?).ok()?.min(PAGE_MAX));
-                let listing = self.store.list(question, which, after, most, when).await;
+                let listing = self.store.list(question, PageOf { which, after, most }, when).await;
                 listing.map(|listing| write_listing(&mut reply, &listing))
             }
             Operation::Ping | Operation::Decide | Operation::Disabled | Operation::SetDisabled => return None,

@@ -6,7 +6,7 @@ use super::link::Link;
 use super::message::{Operation, read_analysis, read_answers, read_listing, write_question};
 use crate::clock::Clock;
 use crate::store::{Answers, Asked, Backend, Capabilities, Layout, Question, StoreError, When};
-use crate::table::{Listing, Which};
+use crate::table::{Listing, PageOf, Which};
 use tidegate_core::Micros;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent};
 use tokio::time::Instant;
@@ -149,20 +149,13 @@ impl Backend for Store {
         self.ask(Operation::UnblockAll, when.by, write, |from| from.number()).await
     }
 
-    async fn list(
-        &self,
-        question: &Question<'_>,
-        which: Which,
-        after: Option<u64>,
-        most: usize,
-        when: When,
-    ) -> Result<Listing, StoreError> {
+    async fn list(&self, question: &Question<'_>, page: PageOf, when: When) -> Result<Listing, StoreError> {
         let write = |to: &mut Writer| {
             write_now(to, when.now);
             write_question(to, question);
-            to.flag(which == Which::Blocked);
-            to.maybe(after);
-            to.count(most);
+            to.flag(page.which == Which::Blocked);
+            to.maybe(page.after);
+            to.count(page.most);
         };
         self.ask(Operation::List, when.by, write, read_listing).await
     }

@@ -3,8 +3,8 @@
 //! A store implements what it can; what it leaves out is refused with [`StoreError::Unsupported`], and its
 //! [`Capabilities`] say so, so that a configuration that needs it is refused before.
 
-use super::{Answers, Asked, Capabilities, Holder, Layout, Question, Register, StoreError, When};
-use crate::table::{Listing, Which};
+use super::{Answers, Asked, Capabilities, Holder, Layout, Question, Register, StoreError, Swap, When};
+use crate::table::{Listing, PageOf};
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
@@ -69,15 +69,8 @@ pub(crate) trait Backend {
         Err(self.cannot("unblock keys by hand"))
     }
 
-    /// Names of keys of the question's limiter, from `after`, about `most` of them.
-    async fn list(
-        &self,
-        _question: &Question<'_>,
-        _which: Which,
-        _after: Option<u64>,
-        _most: usize,
-        _when: When,
-    ) -> Result<Listing, StoreError> {
+    /// Names of keys of the question's limiter.
+    async fn list(&self, _question: &Question<'_>, _page: PageOf, _when: When) -> Result<Listing, StoreError> {
         Err(self.cannot("list keys"))
     }
 
@@ -101,16 +94,8 @@ pub(crate) trait Backend {
         0
     }
 
-    /// Writes `new` over `expected`, which was read last (empty: nothing), and returns what is there afterwards. What is
-    /// written stays for `expiry` at least.
-    async fn swap(
-        &self,
-        _register: Register<'_>,
-        _expected: &str,
-        _new: &str,
-        _expiry: Duration,
-        _within: Duration,
-    ) -> Result<String, StoreError> {
+    /// Writes a register's new text over the one that was read last, and returns what is there afterwards.
+    async fn swap(&self, _register: Register<'_>, _swap: Swap<'_>, _within: Duration) -> Result<String, StoreError> {
         Err(self.cannot("keep a register of replicas"))
     }
 

@@ -6,7 +6,7 @@ use super::backend::Backend;
 use super::{Answers, Asked, Capabilities, Layout, Question, StoreError, When};
 use crate::clock::Clock;
 use crate::memory::Memory;
-use crate::table::{Listing, Part, Table, Which, decide_all};
+use crate::table::{Listing, PageOf, Part, Table, decide_all};
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
 use tidegate_core::{Algorithm, Micros};
@@ -118,16 +118,9 @@ impl Backend for Embedded {
         Ok(self.table(question.limiter)?.unblock_all(question.rules, || self.now(when.now)))
     }
 
-    async fn list(
-        &self,
-        question: &Question<'_>,
-        which: Which,
-        after: Option<u64>,
-        most: usize,
-        when: When,
-    ) -> Result<Listing, StoreError> {
+    async fn list(&self, question: &Question<'_>, page: PageOf, when: When) -> Result<Listing, StoreError> {
         let table = self.table(question.limiter)?;
-        Ok(table.list(question.rules, which, after, most, || self.now(when.now)))
+        Ok(table.list(question.rules, page, || self.now(when.now)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What stores are asked, and what they answer. The same types for every store.
 
 use crate::table::PartAnswer;
+use std::time::Duration;
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::replicas::ReplicaId;
 use tidegate_core::{Algorithm, Micros, Rules};
@@ -74,6 +75,17 @@ pub struct Register<'a> {
     pub name: &'a str,
     /// The length of the limit's windows: windows of another length are other windows.
     pub period: Micros,
+}
+
+/// A new text for a register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Swap<'a> {
+    /// The text that was read last; empty: there was none. It is written over this one only.
+    pub expected: &'a str,
+    /// The new text.
+    pub new: &'a str,
+    /// How long the new text stays at least.
+    pub expiry: Duration,
 }
 
 /// What a store can do. Validation and refusals ask this; nobody asks which store it is.

@@ -15,6 +15,17 @@ pub enum Which {
     Blocked,
 }
 
+/// Which keys to list, and which page of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageOf {
+    /// All, or the blocked ones.
+    pub which: Which,
+    /// Where the page before ended; `None`: the first page.
+    pub after: Option<u64>,
+    /// How many keys, about.
+    pub most: usize,
+}
+
 /// Names of keys, and where the next page starts.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Listing {
@@ -45,15 +56,9 @@ impl Table {
         (0..SHARDS).map(|index| self.with_cell(rules, index, &clock, |shard, frame| shard.unblock_all(frame))).sum()
     }
 
-    /// Names of keys in the order of their hashes, from above `after`, about `most` of them.
-    pub fn list(
-        &self,
-        rules: &Rules,
-        which: Which,
-        after: Option<u64>,
-        most: usize,
-        clock: impl Fn() -> Micros,
-    ) -> Listing {
+    /// Names of keys, page by page in the order of their hashes.
+    pub fn list(&self, rules: &Rules, page: PageOf, clock: impl Fn() -> Micros) -> Listing {
+        let PageOf { which, after, most } = page;
         let after = after.unwrap_or(0);
         let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
         for index in shard_of(after)..SHARDS {

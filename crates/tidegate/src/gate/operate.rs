@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{IfBlocked, Intent};
 use tidegate_core::{Algorithm, Micros, check_key};
-use tidegate_store::{KeyStats, Question, StoreError, When, Which};
+use tidegate_store::{KeyStats, PageOf, Question, StoreError, When, Which};
 use tokio::time::Instant;
 
 /// How long an operator's call may take at a store on another machine.
@@ -85,9 +85,8 @@ impl Gate {
         }
         let spec = limiter.in_force();
         let question = limiter.question(&spec, key);
-        let found = self.within_deadline(limiter, &question, async |when| {
-            limiter.store.analyze(&question, if_blocked, when).await
-        });
+        let found = self
+            .within_deadline(limiter, &question, async |when| limiter.store.analyze(&question, if_blocked, when).await);
         match found.await {
             Ok((at, analysis)) => Ok(Analyzed::of(&spec, key, at, analysis)),
             Err(error @ StoreError::Unsupported(_)) => Err(error.into()),
@@ -143,7 +142,8 @@ impl Gate {
         }
         let (spec, after) = (limiter.in_force(), after.map(|cursor| cursor.0));
         let question = limiter.question(&spec, b"");
-        let listing = limiter.store.list(&question, which, after, most.max(1), self.when()).await?;
+        let page = PageOf { which, after, most: most.max(1) };
+        let listing = limiter.store.list(&question, page, self.when()).await?;
         Ok(Page { keys: listing.keys, next: listing.next.map(Cursor) })
     }
 
