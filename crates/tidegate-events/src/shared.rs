@@ -221,7 +221,8 @@ impl Shared {
     async fn follow(&self, reader: &Redis) {
         let mut in_sync = false;
         loop {
-            let followed = if in_sync && !self.mirror().stale { self.read(reader).await } else { self.copy().await };
+            let followed =
+                if in_sync && !self.mirror().stale { self.read(reader).await } else { self.copy(reader).await };
             match followed {
                 Ok(still) => in_sync = still,
                 Err(_) => sleep(RETRY_AFTER).await,
@@ -229,12 +230,13 @@ impl Shared {
         }
     }
 
-    /// Copies all: the mirror, and what the log holds that this server has not told (promise C6).
-    async fn copy(&self) -> Result<bool, StoreError> {
+    /// Copies all: the mirror, and what the log holds that this server has not told (promise C6). Over the reader's connection:
+    /// a large stream would hold up the decisions behind it.
+    async fn copy(&self, reader: &Redis) -> Result<bool, StoreError> {
         let [head, records, incubating, ..] = &self.keys;
         let keys = [head.clone(), incubating.clone(), records.clone()];
-        let reply = self.redis.eval(dump_script(), &keys, &[], COPY_WITHIN).await?;
-        let dump = Dump::read(&reply).ok_or_else(|| self.redis.senseless("a dump"))?;
+        let reply = reader.eval(dump_script(), &keys, &[], COPY_WITHIN).await?;
+        let dump = Dump::read(&reply).ok_or_else(|| reader.senseless("a dump"))?;
         let (known, ours) = self.mirror().place();
         let is_same = known > 0 && dump.epoch == Some(ours);
         let Some(epoch) = dump.epoch.filter(|_| dump.clock > 0 && (dump.clock >= known || !is_same)) else {
@@ -248,7 +250,7 @@ impl Shared {
             false if known > 0 && dump.anew > known => dump.anew - 1,
             false => 0,
         };
-        let (history, meets) = self.history(&dump, epoch, told).await?;
+        let (history, meets) = self.history(reader, &dump, epoch, told).await?;
         let first = history.first().unwrap_or(dump.clock + 1);
         let begins_anew = first == dump.anew;
         let goes_on = is_same && (first == known + 1 || meets == Meets::Known);
@@ -266,13 +268,19 @@ impl Shared {
     }
 
     /// What the shared log holds after a clock value, or as much of it as there is room for.
-    async fn history(&self, dump: &Dump, epoch: Epoch, told: u64) -> Result<(History, Meets), StoreError> {
+    async fn history(
+        &self,
+        reader: &Redis,
+        dump: &Dump,
+        epoch: Epoch,
+        told: u64,
+    ) -> Result<(History, Meets), StoreError> {
         let (mut history, log) = (History::ending_with(dump), &self.keys[4]);
         loop {
             let last = format!("{}-0", history.first().map_or(dump.clock, |first| first - 1));
             let words: [&[u8]; 6] = [b"XREVRANGE", log, last.as_bytes(), b"-", b"COUNT", PAGE_COUNT];
-            let page = self.redis.command(log, &words, COPY_WITHIN).await?;
-            let steps = reply::steps(&page).ok_or_else(|| self.redis.senseless("a log"))?;
+            let page = reader.command(log, &words, COPY_WITHIN).await?;
+            let steps = reply::steps(&page).ok_or_else(|| reader.senseless("a log"))?;
             if steps.is_empty() {
                 return Ok((history, Meets::Nothing));
             }
