@@ -1,5 +1,5 @@
-//! The one module with `unsafe`: a lock for a few nanoseconds of work, a hint to the processor, and a
-//! word to the allocator.
+//! The one module with `unsafe`: a lock for a few nanoseconds of work, a hint to the processor, a word to the
+//! allocator, and memory that is not the allocator's.
 //!
 //! **Why a lock of our own.** A decision is some twenty nanoseconds of arithmetic, and the standard
 //! mutex takes as long again: its unlocking is a second atomic exchange, as it must find sleepers,
@@ -17,10 +17,15 @@
 //! **Why a word to the allocator.** glibc keeps what was freed below its highest block, so after a
 //! million keys went idle a quarter of their memory stayed with the process. **Why it is sound.**
 //! `malloc_trim` takes a number, locks what it walks, and touches free memory only.
+//!
+//! **Why memory of our own.** Every shard's slots grow by a quarter now and then, and what they leave behind is a hole in
+//! the heap that the next, larger ones do not fit: a table of 56 MiB took 65. Pages that are asked for and given back
+//! one by one leave none. **Why it is sound.** See [`Words`].
 #![allow(unsafe_code, reason = "see above; nothing else in the workspace needs it")]
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -121,6 +126,135 @@ pub(crate) fn prefetch(address: usize) {
     let _ = address;
 }
 
+/// Zeroed words, none of which moves. Many of them are pages of their own, which the system gets back with the last.
+///
+/// **Why it is sound.** `start` is `len` words that were zeroed when they were allocated, aligned for words, and this
+/// value's alone until it is dropped, which frees them the way they came: as pages where `pages` is their length, as a
+/// box otherwise. References live no longer than a borrow of it, and there is no other way to the words.
+pub(crate) struct Words {
+    start: NonNull<u64>,
+    len: usize,
+    /// Bytes of pages; 0: it is a box.
+    pages: usize,
+}
+
+// SAFETY: plain words, owned, with no tie to the thread that allocated them.
+unsafe impl Send for Words {}
+// SAFETY: shared references only read.
+unsafe impl Sync for Words {}
+
+/// From so many bytes on words are pages: what is lost at their end, half a page on average, is below an eighth.
+const PAGES_MIN: usize = 16 << 10;
+const PAGE_BYTES: usize = 4 << 10;
+
+impl Words {
+    pub(crate) fn zeroed(len: usize) -> Words {
+        let bytes = Words::bytes_for(len);
+        if bytes >= PAGES_MIN
+            && let Some(start) = zeroed_pages(bytes)
+        {
+            return Words { start, len, pages: bytes };
+        }
+        let words: &mut [u64] = Box::leak(vec![0_u64; len].into_boxed_slice());
+        Words { start: NonNull::from(words).cast(), len, pages: 0 }
+    }
+
+    /// Memory of so many.
+    pub(crate) const fn bytes_for(len: usize) -> usize {
+        let bytes = len * size_of::<u64>();
+        if bytes < PAGES_MIN { bytes } else { bytes.next_multiple_of(PAGE_BYTES) }
+    }
+}
+
+impl Default for Words {
+    fn default() -> Words {
+        Words::zeroed(0)
+    }
+}
+
+impl Deref for Words {
+    type Target = [u64];
+
+    #[inline]
+    fn deref(&self) -> &[u64] {
+        // SAFETY: they are there and initialized, see the type.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Words {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u64] {
+        // SAFETY: they are there and initialized, see the type; the borrow is the only one.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        if self.pages > 0 {
+            return free_pages(self.start, self.pages);
+        }
+        let words = NonNull::slice_from_raw_parts(self.start, self.len);
+        // SAFETY: it was leaked from a box of this length, and nobody else frees it.
+        drop(unsafe { Box::from_raw(words.as_ptr()) });
+    }
+}
+
+impl std::fmt::Debug for Words {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} words", self.len)
+    }
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod system {
+    use std::ffi::{c_int, c_void};
+
+    pub(super) const PROT_READ_WRITE: c_int = 1 | 2;
+    pub(super) const MAP_PRIVATE_ANONYMOUS: c_int = 2 | 0x20;
+    /// What `mmap` returns when it has no memory.
+    pub(super) const MAP_FAILED: *mut c_void = usize::MAX as *mut c_void;
+
+    unsafe extern "C" {
+        pub(super) fn mmap(
+            address: *mut c_void,
+            bytes: usize,
+            protection: c_int,
+            flags: c_int,
+            file: c_int,
+            offset: i64,
+        ) -> *mut c_void;
+        pub(super) fn munmap(address: *mut c_void, bytes: usize) -> c_int;
+    }
+}
+
+/// So many bytes of pages, all zeros; `None`: the system has none.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn zeroed_pages(bytes: usize) -> Option<NonNull<u64>> {
+    use system::{MAP_FAILED, MAP_PRIVATE_ANONYMOUS, PROT_READ_WRITE, mmap};
+    // SAFETY: a private mapping without a file, at an address of the system's choice, touches nothing that is there.
+    let start = unsafe { mmap(std::ptr::null_mut(), bytes, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0) };
+    if start == MAP_FAILED { None } else { NonNull::new(start.cast()) }
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn free_pages(start: NonNull<u64>, bytes: usize) {
+    // SAFETY: the caller owns this mapping of this length, and has no reference into it any more.
+    unsafe {
+        system::munmap(start.as_ptr().cast(), bytes);
+    }
+}
+
+/// Other systems have other ways to ask for pages: there all words are boxes.
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+fn zeroed_pages(_: usize) -> Option<NonNull<u64>> {
+    None
+}
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+fn free_pages(_: NonNull<u64>, _: usize) {}
+
 /// Gives free memory back to the system, where the allocator has to be told. It locks the allocator
 /// for a while: only for when much was freed.
 pub(crate) fn release_free_memory() {
@@ -156,6 +290,19 @@ mod tests {
             }
         });
         assert_eq!(*lock.lock(), (400_000, 400_000));
+    }
+
+    #[test]
+    fn words_are_zeros_that_keep_what_is_written_in_boxes_and_in_pages() {
+        for len in [0, 1, 100, PAGES_MIN / 8 - 1, PAGES_MIN / 8, PAGES_MIN / 8 + 1, 100_000] {
+            let mut words = Words::zeroed(len);
+            assert!(words.len() == len && words.iter().all(|word| *word == 0), "{len}");
+            assert_eq!(words.pages > 0, len >= PAGES_MIN / 8, "{len}");
+            words.iter_mut().zip(1..).for_each(|(word, number)| *word = number);
+            let words = std::thread::spawn(move || words).join().unwrap();
+            assert!(words.iter().copied().eq(1..=len as u64), "{len}");
+        }
+        assert_eq!([1, 2047, 2048, 2049].map(Words::bytes_for), [8, 16_376, 16_384, 20_480]);
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub struct Memory {
 
 /// The part of the budget that sketches may take when tables are full: one of this many.
 const SKETCH_SHARE: usize = 8;
+/// The part of the budget for what is not counted: what the allocator adds to names and logs, and a shard that is
+/// copied while it grows or is saved. One of this many.
+const OVERHEAD_SHARE: usize = 16;
 /// Less than this is not worth the allocator's attention.
 const RELEASE_BYTES: usize = 32 << 20;
 
@@ -46,7 +49,7 @@ impl Memory {
             // certain way have one hash, whatever the other part.
             shared: Box::leak(Box::new(SharedSeed::from_u64(seed[1]))),
             max_bytes,
-            budget: Arc::new(Budget::new(max_bytes - max_bytes / SKETCH_SHARE)),
+            budget: Arc::new(Budget::new(max_bytes - max_bytes / SKETCH_SHARE - max_bytes / OVERHEAD_SHARE)),
             sketch_width: Arc::default(),
             tables: Mutex::default(),
             layouts: Mutex::default(),

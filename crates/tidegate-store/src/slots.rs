@@ -6,10 +6,12 @@
 //! tombstones to clean. What the words mean is the shard's business.
 //! Invariant: an entry lies at its home slot or behind it with no vacant slot in between.
 
+use crate::bare::Words;
+
 /// Entries of `stride` words each; the first is the hash, and 0 means vacant.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    words: Vec<u64>,
+    words: Words,
     /// First word that starts a cache line.
     base: usize,
     stride: usize,
@@ -28,14 +30,14 @@ const LOAD_PERCENT: usize = 85;
 
 impl Slots {
     pub(crate) fn new(stride: usize, capacity: usize) -> Slots {
-        let words = if capacity == 0 { Vec::new() } else { vec![0_u64; capacity * stride + LINE_WORDS] };
+        let words = Words::zeroed(if capacity == 0 { 0 } else { capacity * stride + LINE_WORDS });
         let base = words.as_ptr().align_offset(LINE_BYTES).min(LINE_WORDS);
         Slots { words, base, stride, capacity, len: 0 }
     }
 
     /// Memory of a table of this size.
     pub(crate) fn bytes_for(stride: usize, capacity: usize) -> usize {
-        if capacity == 0 { 0 } else { (capacity * stride + LINE_WORDS) * size_of::<u64>() }
+        if capacity == 0 { 0 } else { Words::bytes_for(capacity * stride + LINE_WORDS) }
     }
 
     pub(crate) fn bytes(&self) -> usize {

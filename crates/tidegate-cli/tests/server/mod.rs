@@ -73,6 +73,13 @@ impl Server {
         Duration::from_millis(ticks * 10)
     }
 
+    /// Bytes of a line of its status: `VmRSS` what is resident, `VmHWM` the most that ever was.
+    pub(crate) fn memory(&self, line: &str) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let value = status.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(':')).unwrap();
+        value.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    }
+
     /// The UDP door's address, from the banner.
     pub(crate) fn udp(&self) -> &str {
         self.banner.lines().find_map(|line| line.strip_prefix("listening on udp://")).unwrap()
