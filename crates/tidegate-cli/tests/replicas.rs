@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 mod server;
+mod upstream;
 
 use server::{Folder, TIDEGATE};
 use std::collections::BTreeMap;
@@ -13,8 +14,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tidegate_testkit::{Random, number, servers};
+use upstream::{Starts, now, upstream};
 
 const PERIOD: Duration = Duration::from_secs(2);
 /// A start within this time after a boundary may belong to either window (P4).
@@ -246,9 +248,6 @@ fn exact(store: &OneStore) {
     assert!((1..=scene.count).contains(&others), "the others go on while one is paused: {others} in window {paused}");
 }
 
-/// When a start came, and from which slot's clients.
-type Starts = Arc<Mutex<Vec<(Duration, usize)>>>;
-
 /// Three proxies before one upstream, and clients who never stop asking.
 struct Scene {
     folder: Folder,
@@ -398,40 +397,6 @@ fn ask(address: SocketAddr, slot: usize) -> Option<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     Some(answer)
-}
-
-/// Notes when each request came, and answers.
-fn upstream(seen: Starts) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let seen = Arc::clone(&seen);
-            std::thread::spawn(move || answer(&stream.unwrap(), &seen));
-        }
-    });
-    address
-}
-
-fn answer(stream: &TcpStream, seen: &Mutex<Vec<(Duration, usize)>>) {
-    let (mut at, mut slot) = (None, 0);
-    for line in BufReader::new(stream).lines() {
-        let Ok(line) = line else { return };
-        at.get_or_insert_with(now);
-        if let Some(number) = line.strip_prefix("x-slot: ") {
-            slot = number.parse().unwrap();
-        }
-        if line.is_empty() {
-            seen.lock().unwrap().push((at.take().unwrap(), slot));
-            if (&*stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
-                return;
-            }
-        }
-    }
-}
-
-fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
 fn window_of(at: Duration) -> u64 {
