@@ -9,7 +9,8 @@ use super::source::{Place, Source};
 use super::tree::{Node, Table, Value};
 use crate::nearest;
 use tidegate::{
-    Algorithm, Grid, GridError, Ipv6Prefix, Limit, LimiterSpec, Micros, Policy, PolicyProblem, Rules, Weekday, text,
+    Algorithm, Grid, GridError, Ipv6Prefix, LIMITERS_MAX, Limit, LimiterSpec, Micros, Policy, PolicyProblem, Rules,
+    Weekday, text,
 };
 
 const KNOWN: Known = Known {
@@ -65,12 +66,37 @@ pub(super) fn read(node: &Node, sources: &[Source], problems: &mut Vec<Problem>)
         }
         specs.push((spec, name_place));
     }
-    let (specs, places): (Vec<_>, Vec<_>) = specs.into_iter().unzip();
-    Policy::new(specs).unwrap_or_else(|error| {
-        let place = places.get(error.index).or(places.last()).copied();
-        problems.push(Problem { place, message: format!("limiter: {error}") });
-        Policy::default()
-    })
+    whole(specs, problems)
+}
+
+/// The policy of all limiters. One that does not go with the others is told and left out, so that each is told of.
+fn whole(mut specs: Vec<(LimiterSpec, Place)>, problems: &mut Vec<Problem>) -> Policy {
+    loop {
+        let error = match Policy::new(specs.iter().map(|(spec, _)| spec.clone()).collect()) {
+            Ok(policy) => return policy,
+            Err(error) => error,
+        };
+        let at = error.index.min(specs.len() - 1);
+        problems.push(Problem { place: Some(specs[at].1), message: format!("limiter: {error}") });
+        match error.problem {
+            PolicyProblem::TooMany(_) => specs.truncate(LIMITERS_MAX),
+            _ => drop(specs.remove(at)),
+        }
+    }
+}
+
+/// The names in the file, those of limiters that are refused too: whoever refers to one of these makes no mistake.
+pub(super) fn names(root: &Table) -> Vec<&str> {
+    let node = root.position("limiter").map(|at| &root.entries[at].node);
+    let tables = node.and_then(tables).unwrap_or_default();
+    tables.into_iter().filter_map(|(table, _)| name(table)).collect()
+}
+
+fn name(table: &Table) -> Option<&str> {
+    match &table.entries[table.position("name")?].node.value {
+        Value::Text(name) => Some(name),
+        _ => None,
+    }
 }
 
 /// The tables of an array of tables, with their places; `None`: it is something else.
@@ -85,9 +111,9 @@ pub(super) fn tables(node: &Node) -> Option<Vec<(&Table, Place)>> {
 
 /// `limiter "api"`, or `limiter 3` when it has no name to be called by.
 fn title(table: &Table, index: usize) -> String {
-    match table.position("name").map(|at| &table.entries[at].node.value) {
-        Some(Value::Text(name)) => format!("limiter \"{}\"", name.escape_debug()),
-        _ => format!("limiter {}", index + 1),
+    match name(table) {
+        Some(name) => format!("limiter \"{}\"", name.escape_debug()),
+        None => format!("limiter {}", index + 1),
     }
 }
 
@@ -232,8 +258,9 @@ fn read_grid(section: &mut Section<'_>, algorithm: Algorithm) -> Option<Grid> {
         }
         return Some(default);
     }
-    let resolution = read_span(section, "resolution", default.resolution())?;
-    let history = read_span(section, "history", default.history())?;
+    let resolution = read_span(section, "resolution", default.resolution());
+    let history = read_span(section, "history", default.history());
+    let (resolution, history) = (resolution?, history?);
     Grid::new(resolution, history)
         .map_err(|error| {
             // Of the two the one that is written: a default is not at fault.

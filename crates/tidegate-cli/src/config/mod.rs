@@ -111,7 +111,10 @@ fn read_text(file: &Path) -> Result<String, String> {
 
 fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Problem>) -> Config {
     let mut config = Config::default();
+    // What is refused by itself is not told a second time by what refers to it.
+    let mut refused: Vec<&str> = Vec::new();
     for entry in &root.entries {
+        let before = problems.len();
         match entry.name.as_str() {
             "store" => {
                 if let Some(mut section) = open(entry, "[store]", &store::KNOWN, problems) {
@@ -134,18 +137,26 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
             "udp" => {}
             other => problems.push(Problem { place: Some(entry.name_place), message: stranger(other) }),
         }
+        if problems.len() > before {
+            refused.push(&entry.name);
+        }
     }
-    if let Some(Err(message)) =
-        config.proxy.as_ref().map(|proxy| proxy.join(&config.policy).map(|policy| config.policy = policy))
+    let is_sound = |sections: &[&str]| !sections.iter().any(|section| refused.contains(section));
+    if is_sound(&["proxy", "limiter"])
+        && let Some(Err(message)) =
+            config.proxy.as_ref().map(|proxy| proxy.join(&config.policy).map(|policy| config.policy = policy))
     {
         let place = root.entries.iter().find(|entry| entry.name == "proxy").map(|entry| entry.name_place);
         problems.push(Problem { place, message: format!("[proxy] {message}") });
     }
-    if let Some(message) = too_small(&config) {
+    if is_sound(&["store"])
+        && let Some(message) = too_small(&config)
+    {
         let place = root.entries.iter().find(|entry| entry.name == "store").map(|entry| entry.name_place);
         problems.push(Problem { place, message });
     }
-    for (limiter, message) in unserved(&config) {
+    let unserved = if is_sound(&["store"]) { unserved(&config) } else { Vec::new() };
+    for (limiter, message) in unserved {
         let (table, message) = match limiter.name == PROXY_LIMITER && config.proxy.is_some() {
             true => ("proxy", format!("[proxy] {message}")),
             false => ("limiter", format!("limiter \"{}\": {message}", limiter.name)),
@@ -153,12 +164,16 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
         let place = root.entries.iter().find(|entry| entry.name == table).map(|entry| entry.name_place);
         problems.push(Problem { place, message });
     }
-    if let Some(message) = homeless(&config) {
+    if is_sound(&["store"])
+        && let Some(message) = homeless(&config)
+    {
         let place = root.entries.iter().find(|entry| entry.name == "stream").map(|entry| entry.name_place);
         problems.push(Problem { place, message });
     }
     if let Some(at) = root.position("udp") {
-        config.udp = udp::read(&root.entries[at], &config.policy, problems);
+        let made = config.proxy.as_ref().filter(|proxy| proxy.makes_limiter()).map(|_| PROXY_LIMITER);
+        let limiters: Vec<&str> = limiter::names(root).into_iter().chain(made).collect();
+        config.udp = udp::read(&root.entries[at], &limiters, problems);
     }
     problems.extend(udp::without_a_door(root));
     config

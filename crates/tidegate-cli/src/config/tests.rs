@@ -34,6 +34,11 @@ fn check_parts(text: &str, parts: &[&str]) {
     }
 }
 
+/// How many problems a text has.
+fn problems(text: &str) -> usize {
+    read(text, &[]).unwrap_err().matches("error: ").count()
+}
+
 #[test]
 fn the_proxy_is_read_and_checked() {
     let text = r#"

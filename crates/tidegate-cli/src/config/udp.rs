@@ -9,7 +9,6 @@ use super::section::{Known, Section, Text};
 use super::source::Place;
 use super::tree::{Entry, Node, Table, Value};
 use crate::nearest;
-use tidegate::Policy;
 use tidegate_doors::udp::{Count, Rewrite, Route, RouteProblem, Routes, Routing};
 
 const KNOWN: Known = Known { here: &["count", "rewrite", "route"], later: &[] };
@@ -18,7 +17,7 @@ const KNOWN_REWRITE: Known = Known { here: &["match", "replace"], later: &[] };
 const KNOWN_ROUTE: Known = Known { here: &["match", "limiter", "ipv6_prefix"], later: &[] };
 
 /// Reads `[udp]`; a route's limiter must be one of the policy's.
-pub(super) fn read(entry: &Entry, policy: &Policy, problems: &mut Vec<Problem>) -> Routing {
+pub(super) fn read(entry: &Entry, limiters: &[&str], problems: &mut Vec<Problem>) -> Routing {
     let Value::Table(table) = &entry.node.value else {
         let message = "udp: it must be tables; write [[udp.route]] above each route's settings".to_owned();
         problems.push(Problem { place: Some(entry.node.place), message });
@@ -32,7 +31,7 @@ pub(super) fn read(entry: &Entry, policy: &Policy, problems: &mut Vec<Problem>) 
         counts: read_all(counts, "udp.count", &KNOWN_COUNT, problems, read_count),
         rewrites: read_all(rewrites, "udp.rewrite", &KNOWN_REWRITE, problems, read_rewrite),
         routes: read_all(routes, "udp.route", &KNOWN_ROUTE, problems, |section, place| {
-            read_route(section, place, policy)
+            read_route(section, place, limiters)
         }),
     };
     // Each rule was checked by itself; together they may still be too many.
@@ -104,7 +103,7 @@ fn read_rewrite(section: &mut Section<'_>, place: Place) -> Option<Rewrite> {
     None
 }
 
-fn read_route(section: &mut Section<'_>, place: Place, policy: &Policy) -> Option<Route> {
+fn read_route(section: &mut Section<'_>, place: Place, limiters: &[&str]) -> Option<Route> {
     let pattern = needed(section, place, "match", "^ws ip=");
     let limiter = needed(section, place, "limiter", "ws-ip");
     let ipv6_prefix = ipv6_prefix(section);
@@ -114,8 +113,8 @@ fn read_route(section: &mut Section<'_>, place: Place, policy: &Policy) -> Optio
         section.refuse(pattern.place, "match", &problem.to_string());
         return None;
     }
-    if policy.limiters().iter().all(|spec| spec.name != route.limiter) {
-        let message = stranger(&route.limiter, policy);
+    if !limiters.contains(&route.limiter.as_str()) {
+        let message = stranger(&route.limiter, limiters);
         section.refuse(limiter.place, "limiter", &message);
         return None;
     }
@@ -129,8 +128,7 @@ fn needed<'a>(section: &mut Section<'a>, place: Place, name: &str, example: &str
     section.text(name, example)
 }
 
-fn stranger(name: &str, policy: &Policy) -> String {
-    let names: Vec<&str> = policy.limiters().iter().map(|spec| spec.name.as_str()).collect();
+fn stranger(name: &str, names: &[&str]) -> String {
     let remedy = match nearest::of(name, names.iter().copied()) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None if names.is_empty() => "add a [[limiter]] of this name".to_owned(),

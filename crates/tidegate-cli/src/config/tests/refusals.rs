@@ -1,6 +1,6 @@
 //! Settings out of their bounds: the store, the doors and limiters.
 
-use super::check_parts;
+use super::{check_parts, problems};
 
 #[test]
 fn s2_ipv6_prefixes_are_checked() {
@@ -242,4 +242,32 @@ fn limiters_are_checked() {
     check_parts("[limiter]\nname = \"a\"", &["write [[limiter]] above"]);
     let many: String = (0..1001).map(|i| format!("[[limiter]]\nname = \"l{i}\"\nlimits = [\"1 per day\"]\n")).collect();
     check_parts(&many, &["1001 limiters are more than 1000"]);
+}
+
+/// One mistake is told once, and a mistake in one section hides none in another.
+#[test]
+fn every_mistake_is_told_and_none_twice() {
+    let bad_limiter = "[[limiter]]\nname = \"a\"\nlimits = [\"1 per fortnight\"]\n";
+    let route = "[[udp.route]]\nmatch = 'x'\nlimiter = \"a\"\n";
+    let proxy = "[proxy]\nlimiter = \"a\"\nupstream = \"http://127.0.0.1:9000\"\n";
+    let pause = "[[limiter]]\nname = \"p\"\nalgorithm = \"buckets\"\nlayout = \"pause\"\nlimits = [\"1 per day\"]\n";
+    let same_scope = |name: &str| format!("[[limiter]]\nname = \"{name}\"\nscope = \"s\"\nlimits = [\"1 per day\"]\n");
+    for (text, parts) in [
+        (format!("{bad_limiter}{route}"), vec!["limiter \"a\" limits"]),
+        (format!("{bad_limiter}{proxy}"), vec!["limiter \"a\" limits"]),
+        (format!("[store]\nkind = \"rediss\"\n{pause}"), vec!["[store] kind: \"rediss\" is no kind of store"]),
+        (
+            format!("{}{}{}[[udp.route]]\nmatch = '('\nlimiter = \"b\"\n", same_scope("a"), same_scope("b"), same_scope("c")),
+            vec!["the scope \"s\" is that of limiter \"a\"", "the scope \"s\" is that of limiter \"a\"", "udp.route 1 match"],
+        ),
+        (
+            "[[limiter]]\nname = \"a\"\nalgorithm = \"buckets\"\nresolution = \"x\"\nhistory = \"y\"\nlimits = [\"1 per day\"]".to_owned(),
+            vec!["limiter \"a\" resolution", "limiter \"a\" history"],
+        ),
+        (format!("{bad_limiter}{}", route.replace("\"a\"", "\"c\"")), vec!["limiter \"a\" limits", "no limiter is named \"c\""]),
+    ] {
+        check_parts(&text, &parts);
+        let told = problems(&text);
+        assert_eq!(told, parts.len(), "{text}");
+    }
 }
