@@ -40,6 +40,21 @@ fn sighup_reloads_without_losing_state() {
     assert_eq!(server.json(&["hit", "other", "u"]).1["reason"], "disabled");
 }
 
+/// The log said "counters kept" of counters that started afresh.
+#[test]
+fn a_reload_names_the_limiters_whose_counters_start_afresh() {
+    let folder = Folder::new();
+    let file = config(&folder, "", "\"3 per hour\"");
+    let server = Server::start(&folder, Some(&file));
+    server.ask(&["hit", "api", "u"]);
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replacen("sliding-log", "token-bucket", 1)).unwrap();
+    server.signal("HUP");
+    server.wait_for_log("; counters kept, but for api");
+    server.wait_for_log("limiter api has another algorithm: its counters start afresh, its blocks are kept");
+    assert_eq!(remaining(&server, "api", "u"), 3);
+}
+
 #[test]
 fn a_change_of_the_file_reloads_by_itself() {
     let folder = Folder::new();

@@ -6,6 +6,7 @@ mod server;
 use server::{Folder, Server, TIDEGATE, eventually, stderr};
 use std::net::TcpStream;
 use std::process::Command;
+use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Micros, Policy, Rules, Settings};
 use tidegate_testkit::{http, servers};
 
 fn config(folder: &Folder, port: u16, more: &str) -> std::path::PathBuf {
@@ -110,6 +111,44 @@ fn f2_degraded_answers_say_so_why_and_when_to_try_again() {
             );
         }
     }
+}
+
+/// It showed 0 keys and the memory of a table that holds none of them.
+#[test]
+fn limiters_in_redis_have_no_keys_and_no_memory_here() {
+    let folder = Folder::new();
+    let redis = servers::Server::redis(&PASSWORD);
+    let server = Server::start(&folder, Some(&config(&folder, redis.port, "required = true")));
+    assert_eq!(server.json(&["hit", "api", "u"]).1["remaining"], 2);
+    let (_, told) = server.json(&["limiters"]);
+    let api = &told["limiters"][0];
+    assert!(api["entries"].is_null() && api["bytes"].is_null(), "{api}");
+    let output = server::stdout(&server.ask(&["limiters"]));
+    let words: Vec<&str> = output.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(words, ["api", "enabled", "3", "per", "1h", "token-bucket", "name", "-", "-", "1", "0"], "{output}");
+}
+
+/// A machine that starts with its clock behind what was saved goes on from there, and says so.
+#[test]
+fn t1_a_clock_behind_the_saved_state_is_told() {
+    let folder = Folder::new();
+    let limiter = "[[limiter]]\nname = \"api\"\nlimits = [\"3 per hour\"]\n";
+    let text = format!("[store]\npath = \"data\"\n[doors]\nhttp = \"127.0.0.1:0\"\n{limiter}");
+    let ahead = Clock::process().now().saturating_add(Micros::from_secs(7_200));
+    let settings = Settings { path: Some(folder.path("data")), ..Settings::default() };
+    let rules = Rules::new(Algorithm::TokenBucket, &["3 per hour".parse().unwrap()]).unwrap();
+    let policy = Policy::new(vec![LimiterSpec::new("api", rules)]).unwrap();
+    let gate = Gate::open(policy, &settings, Clock::manual(ahead)).unwrap();
+    assert!(gate.hit("api", "u").unwrap().allowed && gate.was_behind() == Micros::ZERO);
+    gate.save().unwrap();
+    drop(gate);
+    let server = Server::start(&folder, Some(&folder.write("tidegate.toml", &text)));
+    server.wait_for_log("behind the saved state; time goes on from there");
+    assert!(
+        server.log().contains("the clock is 2 hours") || server.log().contains("the clock is 1 hour 59"),
+        "{}",
+        server.log()
+    );
 }
 
 #[test]

@@ -156,8 +156,9 @@ struct Limiter {
     limits: Vec<String>,
     domain: Option<String>,
     by: Vec<String>,
-    entries: u64,
-    bytes: u64,
+    /// Not there for a limiter whose states are in a store on other machines.
+    entries: Option<u64>,
+    bytes: Option<u64>,
     counts: Counts,
 }
 
@@ -190,8 +191,8 @@ pub(super) fn limiters(all: &Limiters) -> String {
             limiter.limits.join(", "),
             format!("{}{}", limiter.algorithm, if limiter.aligned { ", aligned" } else { "" }),
             met_by(limiter),
-            human::count(limiter.entries),
-            human::bytes(limiter.bytes),
+            limiter.entries.map_or("-".to_owned(), human::count),
+            limiter.bytes.map_or("-".to_owned(), human::bytes),
             human::count(limiter.counts.allowed),
             human::count(limiter.counts.denied),
         ]);

@@ -44,7 +44,7 @@ impl Reloader {
                 if let Err(problem) = responder.reload(&config.udp) {
                     error!("the UDP routes stay as they were: {problem}");
                 }
-                info!("reloaded {}: {}; counters kept", self.file.display(), human::policy(&config));
+                info!("reloaded {}: {}; {}", self.file.display(), human::policy(&config), kept(&reloaded.afresh));
                 if let ((Some(proxy), Some(running)), Some(new)) = ((proxy, &running.proxy), &config.proxy) {
                     crate::proxy::reload(running, new, proxy, gate);
                 }
@@ -62,6 +62,14 @@ impl Reloader {
                 error!("{} could not be read, and the policy stays as it was: {failed}", self.file.display())
             }
         }
+    }
+}
+
+/// What became of the counters.
+fn kept(afresh: &[String]) -> String {
+    match afresh {
+        [] => "counters kept".to_owned(),
+        afresh => format!("counters kept, but for {}", afresh.join(", ")),
     }
 }
 

@@ -1,10 +1,14 @@
 //! The store: opening it, once for the process, and telling people how it does.
 
 use crate::config::{Config, Remote};
+use crate::human;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tidegate::{Clock, Gate, Settings, StoreError, StoreSettings};
+use tidegate::{Clock, Gate, Micros, Settings, StoreError, StoreSettings};
 use tracing::{info, warn};
+
+/// A clock that is less behind the saved state is not told of: clocks are set right by small steps all the time.
+const TELL_BEHIND: Micros = Micros::from_secs(1);
 
 /// The gate of a process: its policy on its store, by its clock. `path`: where the embedded store keeps its state.
 ///
@@ -17,6 +21,13 @@ pub(crate) async fn open(config: &Config, path: Option<PathBuf>) -> Result<Gate,
     }
     let settings = Settings { max_memory: config.store.max_memory, path };
     let gate = Gate::open(config.policy.clone(), &settings, clock).map_err(|error| format!("error: {error}"))?;
+    if gate.was_behind() >= TELL_BEHIND {
+        warn!(
+            "the clock is {} behind the saved state; time goes on from there, so that windows end early by this much until the \
+             clock has caught up; correct the clock",
+            human::duration_ms(gate.was_behind().as_millis_ceil())
+        );
+    }
     if gate.displaced() > 0 {
         warn!(
             keys = gate.displaced(),

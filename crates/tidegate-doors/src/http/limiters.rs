@@ -78,14 +78,18 @@ fn push_limiter(body: &mut String, info: &LimiterInfo) {
         ",\"names\":{},\"honour_disable\":{},\"entries\":{},\"bytes\":{},\"counts\":{{\"allowed\":{},\"denied\":{},\"peeked\":{},\"sketched_allowed\":{},\"sketched_denied\":{}}}}}",
         spec.names,
         spec.honour_disable,
-        info.entries,
-        info.bytes,
+        number_or_null(info.entries),
+        number_or_null(info.bytes),
         counts.allowed,
         counts.denied,
         counts.peeked,
         counts.sketched_allowed,
         counts.sketched_denied
     ));
+}
+
+fn number_or_null(number: Option<usize>) -> String {
+    number.map_or("null".to_owned(), |number| number.to_string())
 }
 
 fn push_list(body: &mut String, items: impl Iterator<Item = String>) {

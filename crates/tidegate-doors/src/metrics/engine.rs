@@ -37,8 +37,10 @@ fn fill_limiters(page: &mut Page, limiters: &[LimiterInfo]) {
             i.counts.stats_refused
         }),
         ("tidegate_limiter_enabled", Kind::Gauge, "1 while the limiter is enabled.", |i| i.enabled.into()),
-        ("tidegate_limiter_entries", Kind::Gauge, "Keys held, idle ones included.", |i| i.entries as u64),
-        ("tidegate_limiter_bytes", Kind::Gauge, "Memory held by the limiter's table.", |i| i.bytes as u64),
+        ("tidegate_limiter_entries", Kind::Gauge, "Keys held in this process, idle ones included.", |i| {
+            i.entries.unwrap_or(0) as u64
+        }),
+        ("tidegate_limiter_bytes", Kind::Gauge, "Memory held by the limiter's table.", |i| i.bytes.unwrap_or(0) as u64),
     ];
     for (name, kind, help, read) in plain {
         let mut family = page.family(name, kind, help);

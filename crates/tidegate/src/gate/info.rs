@@ -12,10 +12,10 @@ pub struct LimiterInfo {
     pub spec: Arc<LimiterSpec>,
     /// False: disabled.
     pub enabled: bool,
-    /// Keys held, idle ones included.
-    pub entries: usize,
-    /// Memory held.
-    pub bytes: usize,
+    /// Keys held, idle ones included; `None`: its states are on other machines, which are not asked for this.
+    pub entries: Option<usize>,
+    /// Memory held in this process; `None`: as above.
+    pub bytes: Option<usize>,
     /// How decisions went.
     pub counts: Counts,
 }

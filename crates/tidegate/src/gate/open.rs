@@ -127,12 +127,14 @@ pub(super) struct Snapshots {
     done: AtomicU64,
     failed: AtomicU64,
     last_at_us: AtomicU64,
+    /// How far the clock was behind what was loaded.
+    behind_us: AtomicU64,
 }
 
 impl Snapshots {
     fn new(directory: Directory) -> Snapshots {
-        let (done, failed, last_at_us) = Default::default();
-        Snapshots { directory: Mutex::new(directory), done, failed, last_at_us }
+        let (done, failed, last_at_us, behind_us) = Default::default();
+        Snapshots { directory: Mutex::new(directory), done, failed, last_at_us, behind_us }
     }
 
     fn note(&self, done: bool, at: Micros) {
@@ -165,18 +167,23 @@ impl Gate {
     /// When the path cannot be used, what was saved is damaged, or the limiters alone do not fit the budget.
     pub fn open(policy: Policy, settings: &Settings, clock: Clock) -> Result<Gate, OpenError> {
         let directory = settings.path.as_deref().map(Directory::open).transpose()?;
+        let mut behind = Micros::ZERO;
         let saved = match &directory {
             Some(directory) => directory.load(settings.max_memory)?,
             None => None,
         };
         let memory = match saved {
             Some((memory, taken_at)) => {
+                behind = taken_at.saturating_sub(clock.now());
                 clock.not_before(taken_at);
                 memory
             }
             None => Memory::new(settings.max_memory, None),
         };
         let gate = Gate::on_memory(memory, &policy, clock, directory);
+        if let Some(snapshots) = &gate.0.snapshots {
+            snapshots.behind_us.store(behind.get(), Relaxed);
+        }
         gate.forget_others(&policy);
         (0..TEND_SHARE).for_each(|_| gate.tend());
         let (bytes, max_bytes) = (policy.limiters().len() * EMPTY_TABLE_BYTES, settings.max_memory);
@@ -188,6 +195,13 @@ impl Gate {
     #[must_use]
     pub fn displaced(&self) -> u64 {
         self.0.memory.displaced()
+    }
+
+    /// How far the clock was behind the saved state when the gate was opened. Time goes on from the saved state's, so that no
+    /// count comes from the future: until the clock has caught up, aligned windows are early by this much.
+    #[must_use]
+    pub fn was_behind(&self) -> Micros {
+        Micros::saturating(self.0.snapshots.as_ref().map_or(0, |snapshots| snapshots.behind_us.load(Relaxed)))
     }
 
     /// [`Gate::on_store`] for the store at this address.

@@ -244,8 +244,8 @@ impl Limiter {
         LimiterInfo {
             spec: Arc::clone(&self.spec),
             enabled: !self.table.is_disabled(),
-            entries: self.table.entries(),
-            bytes: self.table.bytes(),
+            entries: self.store.is_embedded().then(|| self.table.entries()),
+            bytes: self.store.is_embedded().then(|| self.table.bytes()),
             counts: self.table.counts(),
         }
     }
