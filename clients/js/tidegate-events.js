@@ -92,15 +92,25 @@ export function followStomp(client, stream, { durationMs, onMessage = () => {}, 
   return model;
 }
 
+const RETRY_MS = 1000;
+const RETRY_MS_MAX = 30000;
+const CLOSED = 2; // EventSource.CLOSED, which is not there where Source is passed in
+
 /**
- * Keeps a model on the server-sent events of a stream; the browser resumes by itself.
+ * Keeps a model on the server-sent events of a stream. An EventSource resumes by itself after a lost connection, but gives
+ * up for good on an answer that is no feed, such as the 502 of a proxy whose server starts again: then this opens
+ * another, after 1 s, 2 s and so on up to 30 s, each with a part by chance, so that many do not come together.
  * @param server the server's address, such as http://127.0.0.1:7400
+ * @param options durationMs, onMessage(message, model), onGap(model), Source: an EventSource where there is none
  * @returns the model, and close()
  */
-export function followFeed(server, stream, { durationMs, onMessage = () => {}, onGap = () => {}, Source = EventSource }) {
+export function followFeed(server, stream, { durationMs, onMessage = () => {}, onGap = () => {}, Source = globalThis.EventSource }) {
+  if (!Source) throw new Error('there is no EventSource here; run node with --experimental-eventsource, or pass one as Source');
   const model = new EventModel(durationMs);
   const address = `${server}/v1/streams/${encodeURIComponent(stream)}/feed`;
   let source = null;
+  let timer = null;
+  let retryMs = RETRY_MS;
   const open = () => {
     let begins = true;
     source = new Source(address + place(model));
@@ -109,6 +119,7 @@ export function followFeed(server, stream, { durationMs, onMessage = () => {}, o
       const message = JSON.parse(data);
       const outcome = model.apply(message, begins);
       begins = false;
+      retryMs = RETRY_MS;
       if (outcome === 'applied') onMessage(message, model);
       if (outcome === 'gap') {
         onGap(model);
@@ -116,9 +127,14 @@ export function followFeed(server, stream, { durationMs, onMessage = () => {}, o
         open();
       }
     };
+    source.onerror = () => {
+      if (source.readyState !== CLOSED || timer !== null) return;
+      timer = setTimeout(() => { timer = null; open(); }, retryMs * (0.5 + Math.random() / 2));
+      retryMs = Math.min(retryMs * 2, RETRY_MS_MAX);
+    };
   };
   open();
-  return { model, close: () => source.close() };
+  return { model, close: () => { clearTimeout(timer); source.onerror = null; source.close(); } };
 }
 
 /** Where a feed goes on, as the query of its address. */

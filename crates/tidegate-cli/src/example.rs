@@ -14,6 +14,6 @@ mod tests {
     #[test]
     fn the_example_is_valid() {
         let config = super::config();
-        assert_eq!((config.policy.limiters().len(), config.udp.routes.len()), (5, 1));
+        assert_eq!((config.policy.limiters().len(), config.udp.routes.len(), config.streams.len()), (5, 1, 1));
     }
 }

@@ -27,7 +27,7 @@ fn without_a_file_it_serves_an_example_and_says_what_to_try() {
     let server = Server::start(&folder, None);
     let address = server.url.strip_prefix("http://").unwrap();
     for part in [
-        "an example policy, 5 limiters, 1 UDP route; state: in memory only",
+        "an example policy, 5 limiters, 1 UDP route, 1 stream; state: in memory only",
         &format!("curl -i http://{address}/v1/hit -d '{{\"limiter\":\"api\",\"key\":\"u1\"}}'"),
         &format!("curl -i 'http://{address}/v1/allowed?user=u1&ip=192.0.2.1'"),
         &format!("tidegate limiters --server http://{address}"),

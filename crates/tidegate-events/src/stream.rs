@@ -158,6 +158,11 @@ impl Stream {
         Counts { submitted, conflict, full, unavailable, subscribers, cut }
     }
 
+    /// A door cut a subscriber that did not read what it was sent.
+    pub fn note_cut(&self) {
+        self.log.cut.fetch_add(1, Relaxed);
+    }
+
     /// Why nothing can be taken or shown now, if that is known: the disk refuses, or the store was never found.
     #[must_use]
     pub fn failure(&self) -> Option<Unavailable> {

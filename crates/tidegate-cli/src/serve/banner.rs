@@ -29,17 +29,24 @@ fn text(listening: &Doors, file: Option<&Path>, config: &Config) -> String {
     }
     let _ = write!(text, "policy: {policy}, {limiters}; state: {state}");
     if let (None, Some(http)) = (file, listening.http) {
-        let _ = write!(text, "\n\n{}", to_try(http, listening.udp));
+        let _ = write!(text, "\n\n{}", to_try(http, listening.udp, config));
     }
     text
 }
 
-fn to_try(http: SocketAddr, udp: Option<SocketAddr>) -> String {
+fn to_try(http: SocketAddr, udp: Option<SocketAddr>, config: &Config) -> String {
     // As it was called: after `cargo run` it is not on the path.
     let tidegate = std::env::args().next().unwrap_or_else(|| "tidegate".to_owned());
     let server = if Some(http) == Doors::default().http { String::new() } else { format!(" --server http://{http}") };
     let over_udp = udp.map_or_else(String::new, |udp| {
         format!("\x20 # the same limit over UDP\n\x20 {tidegate} udp {udp} over_limit api ip=192.0.2.1\n\n")
+    });
+    let events = config.streams.first().map_or_else(String::new, |stream| {
+        let name = &stream.name;
+        format!(
+            "\x20 # an event that may happen once in ten seconds: watch in another terminal, and submit it twice\n\
+             \x20 {tidegate} watch {name}{server}\n\x20 {tidegate} submit {name} taco{server}\n\n"
+        )
     });
     format!(
         "Things to try:\n\n\
@@ -48,6 +55,7 @@ fn to_try(http: SocketAddr, udp: Option<SocketAddr>) -> String {
          {over_udp}\
          \x20 # a user and an address: both must allow, and both are charged or neither\n\
          \x20 curl -i 'http://{http}/v1/allowed?user=u1&ip=192.0.2.1'\n\n\
+         {events}\
          \x20 # what there is, and what it did\n\
          \x20 {tidegate} limiters{server}\n\n\
          Then write a policy of your own, and start with: {tidegate} serve --config tidegate.toml"

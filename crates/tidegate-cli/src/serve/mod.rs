@@ -64,11 +64,11 @@ fn load(args: &Args) -> Result<Config, String> {
     let config = match &args.config {
         Some(file) => config::load(file, variables),
         None => {
-            let Config { policy, udp, .. } = crate::example::config();
-            config::parse("no file", String::new(), std::path::Path::new(""), variables).map(|config| Config {
-                policy,
-                udp,
-                ..config
+            let Config { policy, udp, streams, .. } = crate::example::config();
+            config::parse("no file", String::new(), std::path::Path::new(""), variables).map(|config| {
+                let keeps_streams = config.store.capabilities().is_none_or(|store| store.streams);
+                let streams = if keeps_streams { streams } else { Vec::new() };
+                Config { policy, udp, streams, ..config }
             })
         }
     };

@@ -64,6 +64,7 @@ async fn route(
         Action::Unblock => keys::unblock(door, limiter, key).await,
         Action::Increment => counting::increment(door, limiter, key, &body.await?).await,
         Action::Analyze => counting::analyze(door, limiter, key).await,
+        Action::Streams => Ok(streams::list(door)),
         Action::Stream => streams::get(door, limiter).await,
         Action::Submit => streams::submit(door, streams::named(door, limiter)?, &body.await?).await,
         Action::Feed => streams::feed(client, limiter, query, &parts.headers).await,

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tidegate_events::{Cut, Message};
+use tidegate_events::{Cut, Message, Stream};
 use tokio::time::timeout;
 
 /// A comment goes out after so long without a message, so that both sides see a dead connection.
@@ -25,6 +25,7 @@ type Next = Pin<Box<dyn Future<Output = (Paced, Heard)> + Send + Sync>>;
 /// The body of a feed.
 pub(crate) struct Feed {
     client: Arc<Client>,
+    stream: Arc<Stream>,
     /// Text that HTTP has not taken yet, and what of it is large.
     unread: VecDeque<Bytes>,
     held: Vec<Held>,
@@ -41,9 +42,16 @@ enum Heard {
 }
 
 impl Feed {
-    pub(crate) fn new(client: &Arc<Client>, subscription: Paced) -> Feed {
+    pub(crate) fn new(client: &Arc<Client>, stream: &Arc<Stream>, subscription: Paced) -> Feed {
         let next = Some(hear(client, subscription));
-        Feed { client: Arc::clone(client), unread: VecDeque::new(), held: Vec::new(), next, _busy: client.busy() }
+        Feed {
+            client: Arc::clone(client),
+            stream: Arc::clone(stream),
+            unread: VecDeque::new(),
+            held: Vec::new(),
+            next,
+            _busy: client.busy(),
+        }
     }
 
     /// Takes what was heard; `None`: the feed ends without words.
@@ -54,7 +62,10 @@ impl Feed {
                     (self.unread, self.held) = (events(messages), held);
                     self.next = Some(hear(&self.client, subscription));
                 }
-                Err(TooMuchUnread) => self.unread.push_back(last_words(&TooMuchUnread)),
+                Err(TooMuchUnread) => {
+                    self.stream.note_cut();
+                    self.unread.push_back(last_words(&TooMuchUnread));
+                }
             },
             Heard::Quiet => {
                 self.unread.push_back(Bytes::from_static(b": quiet\n\n"));
@@ -64,6 +75,15 @@ impl Feed {
             Heard::Closing => return None,
         }
         Some(())
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        // The listener noticed that the client does not read; nobody polls the feed then.
+        if self.client.connection.is_cut() {
+            self.stream.note_cut();
+        }
     }
 }
 

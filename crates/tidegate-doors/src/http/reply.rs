@@ -15,6 +15,7 @@ pub(crate) type Reply = Response<ReplyBody>;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
@@ -46,6 +47,8 @@ pub(crate) fn feed_reply(feed: Feed) -> Reply {
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // nginx would hold messages back until its buffer is full.
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
     reply
 }
 

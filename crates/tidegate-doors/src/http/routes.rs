@@ -20,6 +20,7 @@ pub(crate) enum Action {
     Unblock,
     Increment,
     Analyze,
+    Streams,
     Stream,
     Submit,
     Feed,
@@ -54,7 +55,7 @@ const fn route(
     Route { method, template, access, action, does }
 }
 
-pub(crate) const ROUTE_COUNT: usize = 25;
+pub(crate) const ROUTE_COUNT: usize = 26;
 
 /// The most asked first.
 #[rustfmt::skip]
@@ -72,6 +73,7 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Change, Action::Unblock, "unblock"),
     route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", SameOrigin, Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
     route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", SameOrigin, Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
+    route("GET",    "/v1/streams", SameOrigin, Action::Streams, "all streams"),
     route("POST",   "/v1/streams/{stream}/events", SameOrigin, Action::Submit, "an event, as raw text"),
     route("GET",    "/v1/streams/{stream}", SameOrigin, Action::Stream, "the events that incubate, at a clock value"),
     route("GET",    "/v1/streams/{stream}/feed", SameOrigin, Action::Feed, "its messages as server-sent events"),

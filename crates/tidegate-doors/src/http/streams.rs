@@ -16,6 +16,34 @@ use std::sync::Arc;
 use tidegate::Micros;
 use tidegate_events::{Epoch, Mode, Outcome, Seen, Stream, SubmitError, Unavailable};
 
+/// All streams, with their rules and how they stand.
+pub(crate) fn list(door: &Door) -> Reply {
+    let streams: Vec<String> = door.settings.streams.all().iter().map(|stream| listed(stream)).collect();
+    json_reply(format!("{{\"streams\":[{}]}}", streams.join(",")))
+}
+
+fn listed(stream: &Stream) -> String {
+    let (spec, counts) = (stream.spec(), stream.counts());
+    format!(
+        "{{\"name\":\"{}\",\"mode\":\"{}\",\"duration_ms\":{},\"snapshot_every_ms\":{},\"max_events\":{},\"events\":{},\"subscribers\":{},\"failing\":{}}}",
+        spec.name,
+        word(spec.rules.mode),
+        spec.rules.duration_ms,
+        spec.rules.snapshot_every_ms,
+        spec.rules.max_events,
+        stream.len(),
+        counts.subscribers,
+        stream.failure().is_some()
+    )
+}
+
+fn word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::OnlyOnce => "only-once",
+        Mode::StrictlyOnce => "strictly-once",
+    }
+}
+
 /// The stream of a path's piece.
 pub(crate) fn named<'d>(door: &'d Door, piece: &str) -> Result<&'d Arc<Stream>, Problem> {
     let name = decode(piece, Plus::Plus, "stream")?;
@@ -33,10 +61,7 @@ pub(crate) fn named<'d>(door: &'d Door, piece: &str) -> Result<&'d Arc<Stream>, 
 }
 
 pub(crate) fn first_of(door: &Door, mode: Mode) -> Result<&Arc<Stream>, Problem> {
-    let word = match mode {
-        Mode::OnlyOnce => "only-once",
-        Mode::StrictlyOnce => "strictly-once",
-    };
+    let word = word(mode);
     door.settings.streams.first_of(mode).ok_or_else(|| {
         let detail = format!("no stream has the mode {word}; add a [[stream]] with mode = \"{word}\"");
         Problem::new(404, "unknown_stream", detail)
@@ -99,7 +124,7 @@ pub(crate) async fn feed(
         (None, None) => None,
     };
     let subscription = Paced::subscribe(stream, from).await.map_err(unavailable)?;
-    Ok(feed_reply(Feed::new(client, subscription)))
+    Ok(feed_reply(Feed::new(client, stream, subscription)))
 }
 
 /// 503: the cause is for the log, not for clients.

@@ -133,6 +133,11 @@ impl Connection {
         }
     }
 
+    /// Was it told to end now?
+    pub(crate) fn is_cut(&self) -> bool {
+        self.order.load(Relaxed) == ORDER_CUT
+    }
+
     pub(super) fn give(&self, order: Order) {
         let order = match order {
             Order::Finish => ORDER_FINISH,

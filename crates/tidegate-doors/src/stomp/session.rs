@@ -19,6 +19,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, WriteHalf};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
+/// The version of STOMP that is spoken.
+const VERSION: &str = "1.2";
 /// Most subscriptions of a client.
 const SUBSCRIPTIONS_MAX: usize = 100;
 /// Longest id that is echoed, in bytes.
@@ -40,7 +42,10 @@ pub(crate) async fn serve<IO: AsyncRead + AsyncWrite + Send + 'static>(
     let end = tokio::select! {
         biased;
         end = session.run(reader) => end,
-        () = cut(connection) => End::too_slow(write_timeout),
+        () = cut(connection) => {
+            session.subscriptions.values().filter_map(|(_, stream)| stream.as_ref()).for_each(|stream| stream.note_cut());
+            End::too_slow(write_timeout)
+        }
     };
     let Session { out, tasks, .. } = session;
     drop(tasks);
@@ -59,7 +64,8 @@ struct Session<IO> {
     address: IpAddr,
     out: Arc<Writer<WriteHalf<IO>>>,
     tasks: JoinSet<Ended>,
-    subscriptions: HashMap<String, AbortHandle>,
+    /// By their id: the task, and the stream, if it is not the time that is followed.
+    subscriptions: HashMap<String, (AbortHandle, Option<Arc<Stream>>)>,
     state: State,
     /// How often something must be said, and when that is to be looked at.
     beat: Option<(Duration, Instant)>,
@@ -79,6 +85,8 @@ enum End {
     Gone,
     Closing,
     Violation(Violation),
+    /// The client speaks other versions of STOMP; it is told those that are spoken here.
+    OtherVersions(String),
     Refused {
         message: &'static str,
         detail: String,
@@ -100,7 +108,12 @@ impl End {
             End::Violation(violation) => {
                 words::last("bad WebSocket frame", &violation.to_string(), None, violation.status())
             }
-            End::Refused { message, detail, receipt } => words::last(message, detail, receipt.as_deref(), 1008),
+            End::OtherVersions(detail) => {
+                words::last("version not supported", detail, Some(("version", VERSION)), 1008)
+            }
+            End::Refused { message, detail, receipt } => {
+                words::last(message, detail, receipt.as_deref().map(|id| ("receipt-id", id)), 1008)
+            }
         }
     }
 }
@@ -237,6 +250,8 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
     }
 
     async fn take(&mut self, frame: &Frame<'_>) -> Result<(), End> {
+        // Before anything is done: a frame that is refused changes nothing.
+        let receipt = frame.header("receipt").map(|id| checked_id("receipt", id)).transpose()?;
         match (frame.command, &self.state) {
             (Command::Connect, State::Awaited(_)) => return self.connect(frame).await,
             (Command::Connect, _) => return refuse("connected already", "CONNECT is said once"),
@@ -254,8 +269,8 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
             // Acknowledgements are taken; resuming is by clock value.
             _ => {}
         }
-        if let Some(id) = frame.header("receipt") {
-            let mut headers = vec![("receipt-id", checked_id("receipt", id)?)];
+        if let Some(id) = receipt {
+            let mut headers = vec![("receipt-id", id)];
             headers.extend(status.map(|status| ("status", status)));
             self.say(words::frame("RECEIPT", &headers, b"")).await?;
         }
@@ -264,8 +279,10 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
 
     async fn connect(&mut self, frame: &Frame<'_>) -> Result<(), End> {
         let versions = frame.header("accept-version").unwrap_or("1.0");
-        if !versions.split(',').any(|version| version.trim() == "1.2") {
-            return refuse("version not supported", "this server speaks STOMP 1.2; send accept-version:1.2");
+        if !versions.split(',').any(|version| version.trim() == VERSION) {
+            let asked = shown(versions);
+            let detail = format!("this server speaks STOMP {VERSION}, not {asked}; send accept-version:{VERSION}");
+            return Err(End::OtherVersions(detail));
         }
         let Some((theirs, wanted)) = heart_beats(frame.header("heart-beat").unwrap_or("0,0")) else {
             return refuse("bad heart-beat", "heart-beat must be two numbers of milliseconds, such as 10000,10000");
@@ -277,7 +294,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         self.heard();
         let beat = format!("{BEAT_MS},{BEAT_MS}");
         let server = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
-        self.say(words::frame("CONNECTED", &[("version", "1.2"), ("heart-beat", &beat), ("server", server)], b""))
+        self.say(words::frame("CONNECTED", &[("version", VERSION), ("heart-beat", &beat), ("server", server)], b""))
             .await?;
         if let Some(every) = interval(wanted) {
             // A little earlier than agreed: the network takes its time, too.
@@ -328,22 +345,23 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
             return refuse("unknown destination", format!("topics are /topic/STREAM, not {}", shown(destination)));
         };
         let label = Label { id: id.to_owned(), destination: destination.to_owned(), acknowledges };
-        let handle = match name {
-            "time" => self.tasks.spawn(follow_time(self.context.time.subscribe(), label, self.out.clone())),
+        let subscription = match name {
+            "time" => (self.tasks.spawn(follow_time(self.context.time.subscribe(), label, self.out.clone())), None),
             name => {
                 let stream = Arc::clone(self.stream(name)?);
                 let unread = (Arc::clone(&self.context.backlog), self.address);
-                self.tasks.spawn(follow(stream, from, label, self.out.clone(), unread))
+                let following = follow(Arc::clone(&stream), from, label, self.out.clone(), unread);
+                (self.tasks.spawn(following), Some(stream))
             }
         };
-        self.subscriptions.insert(id.to_owned(), handle);
+        self.subscriptions.insert(id.to_owned(), subscription);
         Ok(())
     }
 
     async fn unsubscribe(&mut self, frame: &Frame<'_>) -> Result<(), End> {
         let id = needed(frame, "id")?;
         match self.subscriptions.remove(id) {
-            Some(handle) => {
+            Some((handle, _)) => {
                 handle.abort();
                 // It may have been writing: the rest of its frame goes out.
                 Ok(self.out.write([]).await?)

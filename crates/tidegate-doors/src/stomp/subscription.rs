@@ -54,6 +54,7 @@ pub(super) async fn follow<W: AsyncWrite + Unpin>(
             Err(cut) => return Ended::Cut(cut),
         };
         let Ok(_held) = backlog.hold_all(messages.iter().map(|message| &message.body), address) else {
+            stream.note_cut();
             return Ended::TooMuchUnread;
         };
         if let Err(Gone) = out.write(label.frames(&messages)).await {

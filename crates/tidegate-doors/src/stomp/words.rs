@@ -28,10 +28,10 @@ pub(super) fn close(status: u16) -> Bytes {
     out.into()
 }
 
-/// An ERROR, and the close that must follow it.
-pub(super) fn last(message: &str, detail: &str, receipt: Option<&str>, status: u16) -> Bytes {
+/// An ERROR, with one more header or not, and the close that must follow it.
+pub(super) fn last(message: &str, detail: &str, header: Option<(&str, &str)>, status: u16) -> Bytes {
     let mut headers = vec![("message", message), ("content-type", "text/plain")];
-    headers.extend(receipt.map(|id| ("receipt-id", id)));
+    headers.extend(header);
     let mut out = frame("ERROR", &headers, detail.as_bytes()).to_vec();
     websocket::push_close(&mut out, status);
     out.into()

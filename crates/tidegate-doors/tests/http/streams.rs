@@ -32,6 +32,8 @@ fn events_are_submitted_conflict_and_fill_up() {
         POST /only-once-event taco -> 409 less than 10s ago
         POST /strictly-once-event taco -> 409 "retry_after_ms":3000
         GET /v1/streams/orders -> 200 {{"clock":6,"snapshot":[{{"event":"taco","time":1000000,"status":"Invalid"}},{{"event":"a","time":1001000,"status":"Invalid"}},{{"event":"b","time":1001000,"status":"Valid"}}],"epoch":" & "messageType":"KEY_FRAME"}}
+        GET /v1/streams -> 200 {{"streams":[{{"name":"orders","mode":"strictly-once","duration_ms":3000,"snapshot_every_ms":3600000,"max_events":3,"events":3,"subscribers":0,"failing":false}},{{"name":"first","mode":"only-once" & "events":1
+        POST /v1/streams -> 405 allow: GET
         POST /v1/streams/orders/events -> 400 "code":"bad_event" & empty
         POST /v1/streams/orders/events {long} -> 400 1025 bytes, more than 1024
         POST /v1/streams/other/events x -> 404 "code":"unknown_stream" & there are: orders, first
@@ -84,7 +86,16 @@ fn c2_a_feed_begins_with_a_snapshot_and_resumes_by_last_event_id() {
     server.ask("POST /v1/streams/orders/events taco");
     let mut feed = server.connect();
     feed.send("GET /v1/streams/orders/feed", "");
-    hear(&mut feed, &["200 OK", "content-type: text/event-stream", "id: 2-", "\ndata: {\"clock\":2,\"snapshot\":[{"]);
+    hear(
+        &mut feed,
+        &[
+            "200 OK",
+            "content-type: text/event-stream",
+            "x-accel-buffering: no",
+            "id: 2-",
+            "\ndata: {\"clock\":2,\"snapshot\":[{",
+        ],
+    );
     server.ask("POST /v1/streams/orders/events taco");
     hear(&mut feed, &["id: 3-", "\ndata: {\"clock\":3,\"eventTime\":{\"event\":\"taco\"", "INVALIDATED_EVENT"]);
     server.gate.clock().set(Micros::from_secs(1_001));

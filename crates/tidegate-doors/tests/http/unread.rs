@@ -60,6 +60,7 @@ fn m6_whoever_reads_nothing_is_cut() {
     assert_ne!(metric(&server, "tidegate_http_unread_bytes"), 0);
     eventually("both are cut", || metric(&server, "tidegate_http_connections_cut_total") == 2);
     eventually("nothing is held", || metric(&server, "tidegate_http_unread_bytes") == 0);
+    assert_eq!(metric(&server, "tidegate_stream_cut_total{stream=\"orders\"}"), 1, "the feed is a subscriber");
     for (mut client, _) in unread {
         let mut rest = Vec::new();
         // However it ends, it ends early.

@@ -143,7 +143,7 @@ fn s1_bad_frames_get_an_error_and_the_server_goes_on() {
     let door = Door::open();
     for (sent, part) in [
         ("SUBSCRIBE\nid:1\ndestination:/topic/orders\n\n\0", "must be CONNECT"),
-        ("CONNECT\naccept-version:1.0,1.1\n\n\0", "STOMP 1.2"),
+        ("CONNECT\naccept-version:1.0,1.1\n\n\0", "version:1.2 this server speaks STOMP 1.2, not \"1.0,1.1\""),
         ("CONNECT\naccept-version:1.2\nheart-beat:a,b\n\n\0", "heart-beat must be"),
         ("CONNECT\naccept-version:1.2", "no NUL"),
         ("HELLO\n\n\0", "\"HELLO\" is no command"),
@@ -180,6 +180,11 @@ fn s1_bad_frames_get_an_error_and_the_server_goes_on() {
             part => client.is_refused(part),
         }
     }
+    let submitted = door.streams.get("orders").unwrap().counts().submitted;
+    let mut long = Client::connected(door.address);
+    long.send(&format!("SEND\ndestination:/app/orders\nreceipt:{}\n\nnot taken\0", "r".repeat(257)));
+    long.is_refused("receipt has 257 bytes, more than 256");
+    assert_eq!(door.streams.get("orders").unwrap().counts().submitted, submitted, "refused before it is taken");
     let mut binary = Client::connected(door.address);
     binary.send_raw(0x82, &[0xff, 0x00, 0xfe, 0x80]);
     binary.is_refused("bad frame");
@@ -271,6 +276,7 @@ fn c4_one_who_reads_nothing_for_too_long_hears_why_when_it_reads_again() {
         }
     };
     assert!(error.contains("nothing was read for 0.5 s"), "{error}");
+    assert_eq!(door.streams.get("orders").unwrap().counts().cut, 1, "it counts as cut");
 }
 
 #[test]
@@ -327,6 +333,29 @@ fn c2_key_frames_come_to_each_in_its_turn_and_deltas_do_not_wait() {
         }
         assert!(sent.elapsed() < Duration::from_millis(200), "{:?}", sent.elapsed());
         thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A client that closes its sending side has said its last: what it sent is taken and answered, the session ends with a
+/// close, and nothing is left of it at the server.
+#[test]
+fn a_half_closed_websocket_is_answered_and_ends() {
+    let door = Door::open();
+    let mut client = Client::connected(door.address);
+    client.send("SUBSCRIBE\nid:1\ndestination:/topic/orders\n\n\0");
+    assert_eq!(client.hear().header("message-id"), Some("1"), "the snapshot");
+    client.send("SEND\ndestination:/app/orders\nreceipt:last\n\ntaco\0");
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut heard = Vec::new();
+    while !matches!(heard.last(), Some(Heard::Close(1000) | Heard::End)) {
+        heard.push(client.hear());
+    }
+    assert!(heard.iter().any(|heard| heard.header("receipt-id") == Some("last")), "{heard:?}");
+    assert!(heard.contains(&Heard::Close(1000)), "{heard:?}");
+    let since = Instant::now();
+    while door.streams.get("orders").unwrap().counts().subscribers > 0 {
+        assert!(since.elapsed() < Duration::from_secs(5), "a subscriber is left");
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
