@@ -300,14 +300,21 @@ impl<W> Turnstile<W> {
     }
 
     /// Puts other bounds in force. Counts of the current window stay with their keys, if this process counts; at a
-    /// store, windows of another length are other windows.
+    /// store, windows of another length are other windows, and what is under way is reported there again.
     pub fn set_bounds(&mut self, bounds: Bounds, now: Micros) {
         self.turn(now);
         let window = bounds.window(self.now);
-        if self.quota.is_none() {
-            self.places.rename_window(self.window, window);
+        let is_other_period = self.bounds.limit.period() != bounds.limit.period();
+        match &self.quota {
+            None => self.places.rename_window(self.window, window),
+            // What was counted at the store was of windows of another length, also if one of them begins now.
+            Some(_) if is_other_period => self.places.rename_window(self.window, Micros::ZERO),
+            Some(_) => {}
         }
         (self.bounds, self.window) = (bounds, window);
+        if is_other_period {
+            self.report_again();
+        }
         self.line_up_again(now);
     }
 

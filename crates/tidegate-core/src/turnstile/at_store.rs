@@ -39,7 +39,7 @@ impl<W> Turnstile<W> {
     pub fn answered(&mut self, pending: PendingRequest, grant: Grant, now: Micros) {
         self.note(now);
         let Some(quota) = &mut self.quota else { return };
-        quota.receive(&pending, grant, self.window, self.now);
+        quota.receive(&pending, grant, (self.window, self.bounds.limit.period()), self.now);
         self.line_up(pending.place);
         self.serve(pending.at);
         let tell = self.quota.as_ref().is_some_and(|quota| quota.terms.call_all);
@@ -62,6 +62,15 @@ impl<W> Turnstile<W> {
         }
         self.note(now);
         self.line_up_again(now);
+    }
+
+    /// The store knows nothing of what is under way: every account reports it.
+    pub(super) fn report_again(&mut self) {
+        let Some(quota) = &mut self.quota else { return };
+        quota.forget_reports();
+        for at in self.places.with_any_under_way() {
+            self.arrange(at);
+        }
     }
 
     /// What a place holds, wants and hands back at the store.

@@ -214,6 +214,12 @@ impl Places {
         numbers.map(|(number, _)| number).collect()
     }
 
+    /// The places with requests under way.
+    pub(super) fn with_any_under_way(&self) -> Vec<u32> {
+        let numbers = (0..).zip(&self.all).filter(|(_, place)| place.in_flight > 0);
+        numbers.map(|(number, _)| number).collect()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
     }

@@ -232,6 +232,13 @@ impl QuotaAccounts {
         self.skipped = Some(window);
     }
 
+    /// The store has neither noted slots of any account nor granted starts that count.
+    pub(super) fn forget_reports(&mut self) {
+        for account in &mut self.accounts {
+            (account.reported, account.granted) = (Some(0), 0);
+        }
+    }
+
     /// The clock was set back to `now`: what was to happen at a later time is due, and no outlook is believed.
     pub(super) fn set_back(&mut self, now: Micros) {
         self.skipped = None;
@@ -337,15 +344,22 @@ impl QuotaAccounts {
         Some(PendingRequest { place, began, at: now, request })
     }
 
-    /// Notes a grant. Its starts count if its window is still the current one.
-    pub(super) fn receive(&mut self, pending: &PendingRequest, grant: Grant, window: Micros, now: Micros) {
+    /// Notes a grant. Its starts count if its window, and the length of windows, are still the current ones.
+    pub(super) fn receive(
+        &mut self,
+        pending: &PendingRequest,
+        grant: Grant,
+        (window, period): (Micros, Micros),
+        now: Micros,
+    ) {
         let account = &mut self.accounts[at(pending.place)];
         account.next = NextRequest::Idle;
         if account.window != window {
             (account.window, account.granted) = (window, 0);
         }
         let failed = grant.outlook == Outlook::Failed;
-        let is_current = pending.began == window;
+        let is_of_period = pending.request.period == period;
+        let is_current = is_of_period && pending.began == window;
         if is_current {
             account.granted += grant.granted;
         }
@@ -355,7 +369,10 @@ impl QuotaAccounts {
         let believed = if account.outlook == Outlook::Full { believed.min(FULL_BELIEVED) } else { believed };
         account.believed = now.saturating_add(believed);
         let lent = if pending.request.in_flight > 0 { grant.granted } else { 0 };
-        account.reported = (!failed).then(|| pending.request.held + lent);
+        account.reported = match is_of_period {
+            true => (!failed).then(|| pending.request.held + lent),
+            false => Some(0),
+        };
         account.is_short = grant.is_short_of(pending.request.want);
         // A key that fails for the first time does not wait a full outage again if the others have failed for long.
         self.failing_since = if failed { self.failing_since.or(Some(now)) } else { None };

@@ -283,6 +283,25 @@ fn idle_keys_are_forgotten_after_their_window() {
     assert_eq!(turnstile.places.with_a_line(), []);
 }
 
+/// What was under way was reported for windows of the old length only, so that replicas had twice as many in flight.
+#[test]
+fn p4_another_period_carries_over_what_is_under_way() {
+    let mut turnstile = Turnstile::<u32>::new(bounds("5 per minute", 2, 9));
+    turnstile.count_at_store(StoreTerms { outage_max: Micros::from_secs(3), call_all: false });
+    let now = Micros::from_secs(120);
+    let ticket = turnstile.wait_as(key("a"), Name::default(), 1, 1, now).unwrap();
+    let pending = turnstile.next_request(now).unwrap();
+    turnstile.answered(pending, Grant { granted: 1, outlook: Outlook::Open }, now);
+    let permit = turnstile.claim(ticket).unwrap();
+    assert!(turnstile.next_request(now).is_none(), "the store knows of it");
+    turnstile.set_bounds(bounds("5 per 30s", 2, 9), now);
+    let pending = turnstile.next_request(now.saturating_add(Micros::from_secs(1))).unwrap();
+    let request = pending.request;
+    assert_eq!((request.period, request.held, request.want), (Micros::from_secs(30), 1, 0));
+    turnstile.answered(pending, Grant { granted: 0, outlook: Outlook::Open }, now);
+    turnstile.finish(permit, now);
+}
+
 #[test]
 fn a8_a_part_of_the_limit_rotates_and_what_is_not_promised_waits() {
     use crate::replicas::{Schedule, Stretch};
