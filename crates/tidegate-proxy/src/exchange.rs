@@ -91,6 +91,10 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
     }
     let from = Origin { peer: client.peer, trusted_hops: rules.policy.trusted_hops };
     let (parts_of_key, templates) = (&rules.policy.key, &rules.policy.templates);
+    if let Some(name) = key::header_sent_twice(parts_of_key, &parts.headers) {
+        let detail = format!("the field {name} is there twice, and is part of what is limited; send it once");
+        return Err(Box::new(bad_request("key", &detail)));
+    }
     let key = state.keys.key(parts_of_key, templates, &target, &parts, from);
     let text = state.is_charged().then(|| key::text(parts_of_key, templates, &target, &parts, from));
     let entry = match state.queue.pass(key, arrived) {

@@ -22,6 +22,8 @@ enum Role {
     OtherHop,
     /// `100 Continue` is sent by the proxy.
     Expect,
+    /// HTTP/2 sends each of several in a field of its own (RFC 9113, 8.2.3); HTTP/1 has one field.
+    Cookie,
     /// Lists of the hops before.
     ForwardedFor,
     Forwarded,
@@ -37,6 +39,7 @@ impl Role {
             "upgrade" => Role::Upgrade,
             "transfer-encoding" | "keep-alive" | "proxy-connection" => Role::OtherHop,
             "expect" => Role::Expect,
+            "cookie" => Role::Cookie,
             "x-forwarded-for" => Role::ForwardedFor,
             "forwarded" => Role::Forwarded,
             _ => Role::Plain,
@@ -149,6 +152,9 @@ pub(crate) fn push_to_upstream(head: &mut Vec<u8>, headers: &HeaderMap, roles: R
             _ => {}
         }
     }
+    if roles.has(Role::Cookie) && !named.contains(&COOKIE) {
+        push_joined(head, &COOKIE, b"; ", headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes));
+    }
     if is_websocket {
         head.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\n");
     } else if roles.has(Role::Te) && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers")) {
@@ -161,13 +167,19 @@ pub(crate) fn push_to_upstream(head: &mut Vec<u8>, headers: &HeaderMap, roles: R
 
 /// Writes a list with one more element on one line: some servers read only the first.
 fn push_list(head: &mut Vec<u8>, name: &HeaderName, before: Option<&HeaderMap>, element: &HeaderValue) {
+    let lines = before.into_iter().flat_map(|headers| headers.get_all(name)).chain([element]);
+    push_joined(head, name, b", ", lines.map(HeaderValue::as_bytes));
+}
+
+/// Writes one field of several values.
+fn push_joined<'a>(head: &mut Vec<u8>, name: &HeaderName, between: &[u8], mut values: impl Iterator<Item = &'a [u8]>) {
     head.extend_from_slice(name.as_str().as_bytes());
     head.extend_from_slice(b": ");
-    for line in before.into_iter().flat_map(|headers| headers.get_all(name)) {
-        head.extend_from_slice(line.as_bytes());
-        head.extend_from_slice(b", ");
+    head.extend_from_slice(values.next().unwrap_or_default());
+    for value in values {
+        head.extend_from_slice(between);
+        head.extend_from_slice(value);
     }
-    head.extend_from_slice(element.as_bytes());
     head.extend_from_slice(b"\r\n");
 }
 
@@ -273,6 +285,13 @@ mod tests {
         check("proxy-connection: close|te: gzip|transfer-encoding: chunked|upgrade: h2c", OURS);
         check("te: gzip, trailers|connection: te", &format!("te: trailers|connection: te|{OURS}"));
         check("expect: 100-continue", OURS);
+    }
+
+    #[test]
+    fn cookies_of_http2_are_one_field() {
+        check("cookie: a=1|x: y|cookie: b=2|cookie: c=3", &format!("cookie: a=1; b=2; c=3|x: y|{OURS}"));
+        check("cookie: a=1; b=2", &format!("cookie: a=1; b=2|{OURS}"));
+        check("cookie: a=1|connection: cookie", OURS);
     }
 
     #[test]

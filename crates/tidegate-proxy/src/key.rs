@@ -7,7 +7,7 @@
 
 use crate::target::Target;
 use foldhash::quality::{FoldHasher, RandomState};
-use http::header::{HOST, HeaderName};
+use http::header::{COOKIE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 use ring::digest::{Context, SHA256};
@@ -27,7 +27,7 @@ pub enum KeyPart {
     Path,
     /// GET, POST, …
     Method,
-    /// The Host, in lower case.
+    /// The Host in lower case, without its port and a dot at its end.
     Host,
     /// The client's address behind the trusted hops; an IPv6 address counts as its /64.
     Ip,
@@ -109,8 +109,10 @@ impl fmt::Display for Template {
 }
 
 impl Template {
+    /// A slash at the end of either is of no account.
     fn matches(&self, path: &str) -> bool {
-        let (mut own, mut asked) = (self.text.split('/'), path.split('/'));
+        let [own, asked] = [self.text.as_str(), path].map(|path| path.strip_suffix('/').unwrap_or(path));
+        let (mut own, mut asked) = (own.split('/'), asked.split('/'));
         loop {
             match (own.next(), asked.next()) {
                 (None, None) => return true,
@@ -204,20 +206,45 @@ fn write_key(
             },
             KeyPart::Method => sink.write(parts.method.as_str().as_bytes()),
             KeyPart::Host => {
-                let host = parts.headers.get(HOST).map(|host| host.as_bytes().to_ascii_lowercase());
+                let host = parts.headers.get(HOST).map(|host| bare_host(host.as_bytes()).to_ascii_lowercase());
                 sink.write(&host.unwrap_or_default());
             }
             KeyPart::Ip => {
                 let address = client_address(&parts.headers, Some(from.peer), from.trusted_hops);
                 sink.write(key_of_address(address.unwrap_or(from.peer)).as_bytes());
             }
+            // Once, or refused before: see `header_sent_twice`.
+            KeyPart::Header(name) if *name != COOKIE => {
+                let value = parts.headers.get(name).map(HeaderValue::as_bytes);
+                sink.write(value.unwrap_or_default());
+            }
+            // HTTP/2 sends each cookie in a field of its own, which are one in HTTP/1.
             KeyPart::Header(name) => {
-                let values = parts.headers.get_all(name).iter();
-                values.for_each(|value| sink.write(value.as_bytes()));
-                sink.write(b"");
+                let values: Vec<&[u8]> = parts.headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+                sink.write(&values.join(&b"; "[..]));
             }
         }
     }
+}
+
+/// A field of the key that is there twice: servers disagree on which of them counts, and with another second one each request
+/// would be a new key.
+pub(crate) fn header_sent_twice<'a>(key: &'a [KeyPart], headers: &HeaderMap) -> Option<&'a HeaderName> {
+    key.iter().find_map(|part| match part {
+        KeyPart::Header(name) if *name != COOKIE => headers.get_all(name).iter().nth(1).map(|_| name),
+        _ => None,
+    })
+}
+
+/// `EXAMPLE.org.:8080` names the same host as `EXAMPLE.org`.
+fn bare_host(host: &[u8]) -> &[u8] {
+    let digits = host.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let name = match host[..host.len() - digits].strip_suffix(b":") {
+        // The colons of an address stand inside brackets.
+        Some(name) if !name.is_empty() => name,
+        _ => host,
+    };
+    name.strip_suffix(b".").filter(|name| !name.is_empty()).unwrap_or(name)
 }
 
 /// What takes the pieces of a key.
@@ -331,6 +358,12 @@ mod tests {
         check("path method", &[], "GET /a", "POST /a", false);
         check("path host", &[], "GET /a|Host: X.example", "GET /a|Host: x.EXAMPLE", true);
         check("path host", &[], "GET /a|Host: x", "GET /a|Host: y", false);
+        check("host", &[], "GET /a|Host: x.example", "GET /a|Host: x.EXAMPLE.:8080", true);
+        check("host", &[], "GET /a|Host: x.example:", "GET /a|Host: x.example:443", true);
+        check("host", &[], "GET /a|Host: [2001:db8::1]", "GET /a|Host: [2001:DB8::1]:8080", true);
+        check("host", &[], "GET /a|Host: [2001:db8::1]", "GET /a|Host: [2001:db8::2]", false);
+        check("host", &[], "GET /a|Host: 10.0.0.1", "GET /a|Host: 10.0.0.2", false);
+        check("header.cookie", &[], "GET /a|Cookie: a=1; b=2", "GET /a|Cookie: a=1|Cookie: b=2", true);
         check("ip", &[], "GET /a|X-Forwarded-For: 198.51.100.1", "GET /b|X-Forwarded-For: 6.6.6.6, 198.51.100.1", true);
         check("ip", &[], "GET /a|X-Forwarded-For: 198.51.100.1", "GET /a|X-Forwarded-For: 198.51.100.2", false);
         check("header.x-key", &[], "GET /a|X-Key: 1", "GET /b|X-Key: 1", true);
@@ -343,7 +376,8 @@ mod tests {
         let users = &["/users/{id}", "/users/{id}/posts/{post}"];
         check("path", users, "GET /users/1", "GET /users/2", true);
         check("path", users, "GET /users/1", "GET /users/", false);
-        check("path", users, "GET /users/1", "GET /users/1/", false);
+        check("path", users, "GET /users/1", "GET /users/2/", true);
+        check("path", users, "GET /users/1/", "GET /users/2/", true);
         check("path", users, "GET /users/1/posts/2", "GET /users/3/posts/4", true);
         check("path", users, "GET /users/1/posts/2", "GET /users/3", false);
         check("path", users, "GET /users/1", "GET /users/%7Bid%7D", true);

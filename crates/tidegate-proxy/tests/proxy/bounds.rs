@@ -154,6 +154,14 @@ fn upstreams_that_fail_are_told_apart() {
     }
 }
 
+/// Two fields were a new key each time that the second was another one.
+#[test]
+fn a_field_of_the_key_that_is_sent_twice_is_refused() {
+    let by_field = |policy| Policy { key: vec!["header.x-key".parse().unwrap()], ..policy };
+    let twice = b"GET / HTTP/1.1\r\nHost: t\r\nX-Key: 1\r\nX-Key: 2\r\nConnection: close\r\n\r\n";
+    check(by_field, twice, 400, &["\"code\":\"key\"", "the field x-key is there twice"]);
+}
+
 /// An upstream that reads a request and answers with these bytes, whatever it was asked.
 fn answering(bytes: &'static str) -> u16 {
     use std::io::{Read as _, Write as _};

@@ -56,6 +56,20 @@ fn http2_streams_wait_and_leave_one_by_one() {
     });
 }
 
+/// HTTP/2 sends each cookie in a field of its own; servers of HTTP/1 read one.
+#[test]
+fn cookies_of_http2_reach_an_upstream_of_http1_as_one_field() {
+    let origin = Origin::start();
+    let proxy = proxy(origin.policy("2 per day"));
+    runtime().block_on(async {
+        let request = Request::get("http://test.example/a").header("cookie", "a=1").header("cookie", "b=2");
+        let answer = connect(proxy.address()).await.send_request(request.body(Full::default()).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), 200);
+    });
+    let cookies: Vec<_> = origin.seen()[0].fields.iter().filter(|(name, _)| name == "cookie").cloned().collect();
+    assert_eq!(cookies, [("cookie".to_owned(), "a=1; b=2".to_owned())]);
+}
+
 #[test]
 fn http2_and_http1_share_the_port_and_the_limit() {
     let origin = Origin::start();
