@@ -7,7 +7,7 @@
 use crate::body::{Answer, BodyError, ClientBody, Held, Reply};
 use crate::client::{Busy, Client};
 use crate::fields::{self, Survey};
-use crate::incoming::Head;
+use crate::incoming::{Head, SpeaksHttp2};
 use crate::key::{self, Origin};
 use crate::link::{Link, Sent};
 use crate::outgoing::Outgoing;
@@ -400,6 +400,10 @@ fn answer(mut head: Head, on_upgrade: Option<OnUpgrade>, held: Held, silence: Id
 fn upstream_broke(state: &ProxyState, error: &io::Error) -> Response<Reply> {
     state.metrics.note_upstream_error();
     warn!("the upstream {:?} broke off: {error}", state.rules.load().policy.upstream);
+    if error.get_ref().is_some_and(|why| why.is::<SpeaksHttp2>()) {
+        let detail = "the upstream speaks HTTP/2 only, and requests are forwarded to it in HTTP/1.1; gRPC cannot pass";
+        return refusal(StatusCode::BAD_GATEWAY, "upstream_http2", detail);
+    }
     let detail = "the upstream broke off before it answered";
     refusal(StatusCode::BAD_GATEWAY, "upstream_broke_off", detail)
 }

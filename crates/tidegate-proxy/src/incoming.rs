@@ -64,8 +64,10 @@ fn read_one(input: &mut BytesMut, method: &Method) -> io::Result<Option<Head>> {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) if input.len() < HEAD_MAX => return Ok(None),
         Ok(httparse::Status::Partial) => return Err(bad("the answer's head is too large")),
+        Err(_) if is_http2(input) => return Err(io::Error::new(io::ErrorKind::InvalidData, SpeaksHttp2)),
         Err(error) => return Err(bad(&error.to_string())),
     };
+    has_no_bare_lf(&input[..length])?;
     let status = StatusCode::from_u16(parsed.code.unwrap_or_default()).map_err(|_| bad("the status is none"))?;
     let is_http11 = parsed.version == Some(1);
     let start = input.as_ptr().addr();
@@ -82,6 +84,35 @@ fn read_one(input: &mut BytesMut, method: &Method) -> io::Result<Option<Head>> {
     let is_plain = framing != Framing::UntilClose && !(status == StatusCode::NO_CONTENT && about.names_body(method));
     let keeps_alive = is_http11 && is_plain && !about.wants_close;
     Ok(Some(Head { status, headers, framing, keeps_alive }))
+}
+
+/// Every line ends with CR LF: some clients take a bare LF for a line's end, and some do not.
+fn has_no_bare_lf(head: &[u8]) -> io::Result<()> {
+    let mut before = 0;
+    for byte in head {
+        if *byte == b'\n' && before != b'\r' {
+            return Err(bad("a line of the answer ends without CR"));
+        }
+        before = *byte;
+    }
+    Ok(())
+}
+
+/// The upstream speaks HTTP/2 and nothing else, as servers of gRPC do.
+#[derive(Debug)]
+pub(crate) struct SpeaksHttp2;
+
+impl std::fmt::Display for SpeaksHttp2 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it speaks HTTP/2 only, and requests are forwarded in HTTP/1.1; gRPC cannot be forwarded")
+    }
+}
+
+impl std::error::Error for SpeaksHttp2 {}
+
+/// Does it begin with a SETTINGS or GOAWAY frame of a whole connection (RFC 9113, 4.1)? So does every server of HTTP/2.
+fn is_http2(input: &[u8]) -> bool {
+    matches!(input, [0, _, _, 4 | 7, _, 0, 0, 0, 0, ..])
 }
 
 /// Where a field's name and value begin and end.
@@ -227,6 +258,7 @@ impl Framing {
             Ok(httparse::Status::Partial) => return Err(bad("the answer's trailer is too large")),
             Err(error) => return Err(bad(&error.to_string())),
             Ok(httparse::Status::Complete((length, fields))) => {
+                has_no_bare_lf(&input[..length])?;
                 let mut trailers = HeaderMap::with_capacity(fields.len());
                 for field in fields {
                     let name = HeaderName::from_bytes(field.name.as_bytes());
@@ -275,6 +307,9 @@ fn size_line(input: &mut BytesMut) -> io::Result<Option<u64>> {
         return if input.len() > SIZE_LINE_MAX { Err(bad("a chunk's size is too long")) } else { Ok(None) };
     };
     let line = input.split_to(end + 2);
+    if line[..end].contains(&b'\n') {
+        return Err(bad("a line of the answer ends without CR"));
+    }
     let digits = line[..end].split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
     number(digits, 16).map(Some).ok_or_else(|| bad("a chunk's size is none"))
 }
@@ -396,5 +431,25 @@ mod tests {
         check(&format!("{chunked}x\r\n"), "a chunk's size is none");
         check(&format!("{chunked}\r\n"), "a chunk's size is none");
         check(&format!("{chunked}2\r\nokk\r\n"), "a chunk does not end where it should");
+    }
+
+    /// The guide says 502 to these, and they were forwarded: httparse reads a bare LF as a line's end.
+    #[test]
+    fn p8_an_answer_with_a_bare_lf_is_an_error() {
+        let without_cr = "a line of the answer ends without CR";
+        check("HTTP/1.1 200 OK\nContent-Length: 2\n\nok", without_cr);
+        check("HTTP/1.1 200 OK\r\nContent-Length: 2\n\r\nok", without_cr);
+        check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\nok", without_cr);
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        check(&format!("{chunked}2;a\nb\r\nok\r\n0\r\n\r\n"), without_cr);
+        check(&format!("{chunked}2\r\nok\r\n0\r\nX-Sum: 7\n\r\n"), without_cr);
+    }
+
+    /// The first thing that servers of gRPC send.
+    #[test]
+    fn an_upstream_of_http2_is_named() {
+        let settings = b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40\x00";
+        let error = read(settings, b"").unwrap_err();
+        assert!(error.to_string().contains("it speaks HTTP/2 only"), "{error}");
     }
 }

@@ -179,6 +179,11 @@ impl Proxy {
             format!("limiter: no limiter is named \"{}\"; there are: {}", name.escape_debug(), names.join(", "))
         })?;
         let fits = matches!(limiter.rules.limits(), [limit] if limit.block().is_none());
+        if fits && limiter.rules.limits().iter().any(|limit| limit.count() == 0) {
+            return Err(format!(
+                "limiter: \"{name}\" has a limit of 0, which lets no request start, ever; write a count from 1 on there"
+            ));
+        }
         if !fits || limiter.rules.algorithm() != Algorithm::AlignedWindow {
             return Err(format!(
                 "limiter: the proxy counts starts in aligned windows, and \"{name}\" does not; give it algorithm = \
@@ -244,6 +249,11 @@ pub(crate) fn limit(text: &str) -> Result<Limit, String> {
     let limit: Limit = text.parse().map_err(|error| format!("\"{shown}\": {error}"))?;
     if limit.has_burst() || limit.block().is_some() {
         return Err(format!("\"{shown}\" has a burst or a block; the proxy counts starts per window, leave them out"));
+    }
+    if limit.count() == 0 {
+        return Err(format!(
+            "\"{shown}\" lets no request start, ever, so that all would wait for good; write a count from 1 on"
+        ));
     }
     Ok(limit)
 }

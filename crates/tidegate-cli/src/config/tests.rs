@@ -78,6 +78,7 @@ client_timeout = "3s"
         ("upstream = \"h:80\"", "has no scheme or no host; write http://HOST:PORT"),
         ("limit = \"5 per minute burst 9\"", "counts starts per window, leave them out"),
         ("limit = \"five\"", "does not start with a count"),
+        ("limit = \"0 per minute\"", "lets no request start, ever"),
         ("in_flight = -1", "-1 is no whole number from 0 to 10000000; write one, such as in_flight = 100"),
         ("in_flight = \"100\"", "is a string, not a number"),
         ("max_upstream = 0", "0 is no whole number from 1"),

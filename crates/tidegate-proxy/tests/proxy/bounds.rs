@@ -152,6 +152,12 @@ fn upstreams_that_fail_are_told_apart() {
         let odd = answering(nonsense);
         check(to(odd), &request("/"), 502, &["upstream_broke_off"]);
     }
+    // The guide says 502 to a line without CR, and it was forwarded.
+    let bare = answering("HTTP/1.1 200 OK\nContent-Length: 2\n\nok");
+    check(to(bare), &request("/"), 502, &["upstream_broke_off"]);
+    // What servers of gRPC say first: an empty SETTINGS.
+    let grpc = answering("\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0");
+    check(to(grpc), &request("/"), 502, &["upstream_http2", "speaks HTTP/2 only"]);
 }
 
 /// Two fields were a new key each time that the second was another one.
