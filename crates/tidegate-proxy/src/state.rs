@@ -98,6 +98,7 @@ impl ProxyState {
         if self.shares_counts() {
             let rejects = self.rules.load().rejects();
             self.queue.count_at_store(shared_counting::terms(self.settings.store_outage, rejects));
+            self.gate.count_together(&self.rules.load().policy.limiter.spec().name);
         }
     }
 

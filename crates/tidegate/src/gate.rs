@@ -31,9 +31,9 @@ use open::{FailureSettings, Snapshots};
 use plan::{Check, Plan};
 use shares::Shares;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::{Micros, check_key};
 use tidegate_store::{Asked, Memory, Part, Question, Store, StoreError, decide_all};
@@ -75,6 +75,8 @@ struct Inner {
     errors: ErrorStats,
     /// Decisions that were made without the store.
     degraded: AtomicU64,
+    /// The limiter whose starts replicas of a proxy count together at the store, apart from its keys.
+    counted_together: OnceLock<String>,
     /// For threads that wait for a store on other machines.
     runtime: Option<Handle>,
     /// The housekeeping ends when it is dropped.

@@ -98,6 +98,15 @@ fn t1_p4_a_window_that_redis_counted_while_its_clock_was_ahead_heals_by_itself()
     assert!(scene.most_in_a_window() <= 3, "{} in a window", scene.most_in_a_window());
 }
 
+/// A block was taken without a word, and held for nobody.
+#[test]
+fn a_block_that_replicas_who_count_together_would_not_see_is_refused() {
+    let scene = start(1);
+    let refused = scene.runtime.block_on(scene.replicas[0].0.block(PROXY_LIMITER, b"/a", Micros::from_secs(60)));
+    let why = refused.unwrap_err().to_string();
+    assert!(why.contains("limiter \"proxy\" together in the store") && why.contains("disable the limiter"), "{why}");
+}
+
 /// Every request was answered 503 while a load balancer was told that all is well.
 #[test]
 fn readyz_is_503_while_the_store_is_away_and_200_when_it_is_back_though_nobody_asks() {

@@ -94,13 +94,29 @@ impl Gate {
         }
     }
 
+    /// Starts of this limiter are counted by replicas of a proxy together, where its keys' own states are not looked at. Blocks of
+    /// its keys would hold for nobody, and are refused from now on.
+    pub fn count_together(&self, limiter: &str) {
+        // One proxy runs in a process, and its limiter is fixed at the start.
+        let _ = self.0.counted_together.set(limiter.to_owned());
+    }
+
     /// Blocks a key for `span` from now, and says until when.
     ///
     /// # Errors
-    /// When there is no such limiter, the key is bad, a full table has no place for it, or the store does not answer.
+    /// When there is no such limiter, the key is bad, a full table has no place for it, the store does not answer, or the limiter's starts
+    /// are counted by replicas together.
     pub async fn block(&self, limiter: &str, key: &[u8], span: Micros) -> Result<Micros, AskError> {
         let (limiter, key) = &self.limiter_of(limiter, key)?;
         let spec = limiter.in_force();
+        if self.0.counted_together.get() == Some(&spec.name) {
+            return Err(StoreError::Unsupported(format!(
+                "replicas of the proxy count the starts of limiter \"{}\" together in the store, and would not see a block of one \
+                 key; disable the limiter, or refuse the path at the upstream",
+                spec.name
+            ))
+            .into());
+        }
         let until = limiter.store.block(&limiter.question(&spec, key), span, self.when()).await?;
         until.ok_or_else(|| AskError::Full { limiter: spec.name.clone() })
     }
