@@ -230,7 +230,7 @@ fn release_a_line(in_flight: usize) -> Vec<usize> {
     let (folder, (url, seen)) = (Folder::new(), origin());
     let text = format!(
         "[proxy]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nupstream = \"{url}\"\nlimit = \"{waiters} per {}s\"\n\
-         in_flight = {in_flight}\nmax_waiting = {waiters}\nmax_upstream = 100\nmax_connections = {}\n",
+         in_flight = {in_flight}\nmax_waiting = {waiters}\nmax_waiting_per_client = {waiters}\nmax_upstream = 100\nmax_connections = {}\n",
         period.as_secs(),
         // One address may have nine tenths of them.
         waiters + waiters / 5 + 100

@@ -4,6 +4,7 @@
 //! take it. The upstream's connection is driven by the task that reads its body.
 
 use crate::client::Busy;
+use crate::client_slots::UnderWay;
 use crate::link::Link;
 use crate::queue::Slot;
 use bytes::Bytes;
@@ -161,6 +162,7 @@ enum State {
 pub(crate) struct Held {
     pub(crate) link: Box<Link>,
     pub(crate) slot: Slot,
+    pub(crate) under_way: UnderWay,
     pub(crate) client: Busy,
 }
 
@@ -199,11 +201,18 @@ impl Streaming {
             State::Over => return Poll::Ready(None),
             State::Cut => return Poll::Ready(Some(Err(BodyError::Client(None)))),
         };
-        let Poll::Ready(frame) = held.link.poll_frame(cx) else {
-            return self.silence.poll_silence(cx).map(|()| Some(Err(BodyError::Upstream(None))));
+        let cut_short = |error: Option<io::Error>| {
+            let error = BodyError::Upstream(error);
+            held.client.state.metrics.note_truncated(&error);
+            error
         };
-        self.silence.reset();
-        Poll::Ready(frame.map(|frame| frame.map_err(|error| BodyError::Upstream(Some(error)))))
+        match held.link.poll_frame(cx) {
+            Poll::Ready(frame) => {
+                self.silence.reset();
+                Poll::Ready(frame.map(|frame| frame.map_err(|error| cut_short(Some(error)))))
+            }
+            Poll::Pending => self.silence.poll_silence(cx).map(|()| Some(Err(cut_short(None)))),
+        }
     }
 
     fn take_if_over(&mut self) -> Option<Held> {
@@ -227,10 +236,11 @@ impl Streaming {
 
 /// The body is over: everything is given back.
 fn give_back(over: Option<Held>) {
-    if let Some(Held { link, slot, client }) = over {
+    if let Some(Held { link, slot, under_way, client }) = over {
         client.pool().put(link);
         // In this order: the request that is woken by the slot finds the connection.
         drop(slot);
+        drop(under_way);
         drop(client);
     }
 }

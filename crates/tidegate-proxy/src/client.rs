@@ -1,5 +1,6 @@
 //! One client's connection, as a request sees it.
 
+use crate::client_slots::ClientSlots;
 use crate::fields::Hop;
 use crate::pool::Pool;
 use crate::state::ProxyState;
@@ -14,13 +15,16 @@ pub(crate) struct Client {
     worker: usize,
     pub(crate) peer: IpAddr,
     pub(crate) hop: Hop,
+    /// Those of the address that the connection comes from.
+    pub(crate) slots: Arc<ClientSlots>,
     pub(crate) connection: Arc<Connection>,
 }
 
 impl Client {
     pub(crate) fn new(state: Arc<ProxyState>, worker: usize, connection: Arc<Connection>) -> Client {
         let peer = connection.peer().ip();
-        Client { state, worker, peer, hop: Hop::of(peer), connection }
+        let slots = state.clients.at(peer);
+        Client { state, worker, peer, hop: Hop::of(peer), slots, connection }
     }
 
     /// The connections to the upstream that its thread has.
@@ -52,8 +56,15 @@ pub(crate) struct Busy {
 
 impl Busy {
     pub(crate) fn new(client: Arc<Client>) -> Busy {
+        client.connection.answer_half_closed(true);
         let busy = listener::Busy::new(Arc::clone(&client.connection));
         Busy { client, _busy: busy }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.connection.answer_half_closed(false);
     }
 }
 

@@ -4,8 +4,11 @@
 //! out gives the slot back, also that of a future which is dropped; after that, the answer's body holds it
 //! to its end.
 
+mod waits;
+
 use crate::body::{Answer, BodyError, ClientBody, Held, Reply};
 use crate::client::{Busy, Client};
+use crate::client_slots::{ClientSlots, Waits};
 use crate::fields::{self, Survey};
 use crate::incoming::{Head, SpeaksHttp2};
 use crate::key::{self, Origin};
@@ -14,7 +17,7 @@ use crate::outgoing::Outgoing;
 use crate::queue::{Slot, Waiting};
 use crate::reply::{bad_request, refusal};
 use crate::settings::Policy;
-use crate::state::{ProxyState, Rules};
+use crate::state::{Charge, ProxyState, Rules};
 use crate::target::{self, Characters, Target};
 use crate::tunnel;
 use http::header::{CONNECTION, HOST, HeaderValue};
@@ -26,10 +29,10 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate::Micros;
-use tidegate_core::turnstile::{Closed, KeyHash, LineFull, Name};
+use tidegate::layer::client_address;
+use tidegate::{Micros, Reason};
+use tidegate_core::turnstile::{Closed, KeyHash, Name};
 use tidegate_doors::listener::IdleTimeout;
-use tokio::time::sleep;
 use tracing::{debug, warn};
 
 /// Answers one request.
@@ -65,7 +68,7 @@ struct Begun {
 
 enum Entry {
     Passed(Slot),
-    Waits(Waiting),
+    Waits(Waiting, Waits),
 }
 
 /// Reads a head, passes the turnstile or lines up, and makes ready what is sent. Boxed, as it is handed on
@@ -95,14 +98,29 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
         let detail = format!("the field {name} is there twice, and is part of what is limited; send it once");
         return Err(Box::new(bad_request("key", &detail)));
     }
+    let slots = match from.trusted_hops {
+        0 => Arc::clone(&client.slots),
+        hops => state.clients.at(client_address(&parts.headers, Some(from.peer), hops).unwrap_or(from.peer)),
+    };
     let key = state.keys.key(parts_of_key, templates, &target, &parts, from);
+    let name = state.shares_counts().then(|| key::name(parts_of_key, templates, &target, &parts, from));
     let text = state.is_charged().then(|| key::text(parts_of_key, templates, &target, &parts, from));
+    let exchange = Exchange {
+        client,
+        slots,
+        arrived,
+        upstream_ticks: rules.upstream_ticks,
+        weight,
+        has_body: false,
+        place: (key, name),
+        key: text,
+    };
+    let (client, state) = (&exchange.client, &exchange.client.state);
     let entry = match state.queue.pass(key, arrived) {
         Ok(slot) => Entry::Passed(slot),
         Err(closed) => {
-            let name = || key::name(parts_of_key, templates, &target, &parts, from);
-            let name = state.shares_counts().then(name);
-            Entry::Waits(line_up(state, &rules, closed, (key, name), weight)?)
+            let (waiting, place) = exchange.line_up(&rules, closed)?;
+            Entry::Waits(waiting, place)
         }
     };
     let wants_websocket = parts.version == Version::HTTP_11 && fields::wants_websocket(&parts.headers, roles);
@@ -111,9 +129,8 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
         |head: &mut Vec<u8>| fields::push_to_upstream(head, &parts.headers, roles, &client.hop, on_upgrade.is_some());
     let body = ClientBody::new(body, client.idle_timeout(state.client_ticks));
     let request = Outgoing::new(parts.method, &target, push_fields, length, body);
-    let (has_body, upstream_ticks) = (request.has_body(), rules.upstream_ticks);
     drop(rules);
-    let exchange = Exchange { client, arrived, upstream_ticks, weight, has_body, key: text };
+    let exchange = Exchange { has_body: request.has_body(), ..exchange };
     Ok(Box::new(Begun { exchange, request, on_upgrade, entry }))
 }
 
@@ -168,44 +185,13 @@ fn is_host(host: &[u8]) -> bool {
     !host.is_empty() && host.iter().all(|byte| OF_A_HOST.has(*byte))
 }
 
-/// No slot at once: a place in line, or why there is none. A key with a name is counted at the store.
-fn line_up(
-    state: &ProxyState,
-    rules: &Rules,
-    closed: Closed,
-    (key, name): (KeyHash, Option<Name>),
-    weight: u32,
-) -> Outcome<Waiting> {
-    if state.queue.share().is_none() && state.others.error().is_some() {
-        return Err(Box::new(store_down()));
-    }
-    let goes = match closed {
-        Closed::Limited(_) | Closed::Busy => rules.rejects(),
-        Closed::Unknown => false,
-        Closed::StoreFailed => true,
-    };
-    if goes {
-        return Err(Box::new(deny(state, rules, closed)));
-    }
-    if state.is_stopping() {
-        return Err(Box::new(stopping()));
-    }
-    let waiting = match name {
-        None => state.queue.wait(key, weight),
-        Some(name) => state.queue.wait_as(key, name, weight, rules.rejects()),
-    };
-    waiting.map_err(|LineFull| {
-        state.metrics.note_line_full();
-        let detail = "as many requests wait as may; try again later";
-        Box::new(refusal(StatusCode::SERVICE_UNAVAILABLE, "line_full", detail))
-    })
-}
-
 /// Not now: 429, or 503 when it is the store that cannot say.
 fn deny(state: &ProxyState, rules: &Rules, closed: Closed) -> Response<Reply> {
     let now = state.clock.now();
     let denial = match closed {
-        Closed::Limited(until) => rules.denials.limited(until.map(|until| until.saturating_sub(now)), now),
+        Closed::Limited(until) => {
+            rules.denials.denied(Reason::Limited, until.map(|until| until.saturating_sub(now)), now)
+        }
         Closed::Busy => rules.denials.busy(),
         Closed::Unknown | Closed::StoreFailed => return store_down(),
     };
@@ -219,23 +205,41 @@ impl Begun {
         let slot = match self.entry {
             Entry::Passed(slot) => slot,
             // Boxed, like all that is seldom: what a request's future holds is copied for every request.
-            Entry::Waits(waiting) => Box::pin(self.exchange.wait(waiting)).await?,
+            Entry::Waits(waiting, place) => {
+                let slot = Box::pin(self.exchange.wait(waiting)).await?;
+                drop(place);
+                slot
+            }
+        };
+        let (slot, under_way) = match self.exchange.slots.start(self.exchange.in_flight_per_client()) {
+            Some(under_way) => (slot, under_way),
+            None => Box::pin(self.exchange.start_later(slot)).await?,
         };
         let (mut link, mut slot) = match self.exchange.take_link(slot) {
             Ok(ready) => ready,
             Err(slot) => Box::pin(self.exchange.ready_to_send(slot)).await?,
         };
-        if !self.exchange.charge() {
-            (link, slot) = Box::pin(self.exchange.charged_later(link, slot)).await?;
+        match self.exchange.charge() {
+            Charge::Allowed => {}
+            denied => (link, slot) = Box::pin(self.exchange.charged_later(denied, link, slot)).await?,
         }
         client.state.metrics.note_start(*arrived, slot.possible(), client.state.clock.now());
         slot.start();
         link.begin(self.request);
         let mut silence = client.idle_timeout(*upstream_ticks);
-        match poll_fn(|cx| link.poll_answer(cx, &mut silence)).await {
+        let mut sent = poll_fn(|cx| link.poll_answer(cx, &mut silence)).await;
+        if let Sent::UpstreamBroke(error) = &sent
+            && let Some(request) = link.take_unanswered(error)
+        {
+            drop(link);
+            link = Box::pin(self.exchange.resend(request)).await?;
+            silence.reset();
+            sent = poll_fn(|cx| link.poll_answer(cx, &mut silence)).await;
+        }
+        match sent {
             Sent::Answered(head) => {
                 silence.reset();
-                answer(head, self.on_upgrade, Held { link, slot, client: self.exchange.client }, silence)
+                answer(head, self.on_upgrade, Held { link, slot, under_way, client: self.exchange.client }, silence)
             }
             Sent::ClientBroke(error) => Err(Box::new(client_broke(&error))),
             Sent::UpstreamBroke(error) => Err(Box::new(upstream_broke(&client.state, &error))),
@@ -251,11 +255,15 @@ impl Begun {
 /// One request on its way to the upstream.
 struct Exchange {
     client: Busy,
+    /// What its client has waiting and under way.
+    slots: Arc<ClientSlots>,
     arrived: Micros,
     upstream_ticks: u64,
     /// What its head takes while it waits.
     weight: u32,
     has_body: bool,
+    /// Its key at the turnstile; with a name, it is counted at the store.
+    place: (KeyHash, Option<Name>),
     /// Its key at the gate, where starts are charged there.
     key: Option<Box<[u8]>>,
 }
@@ -279,31 +287,8 @@ impl Exchange {
         &self.client.state
     }
 
-    /// Waits until it has a slot, the client has left, the time is over or the proxy stops.
-    async fn wait(&self, mut waiting: Waiting) -> Outcome<Slot> {
-        let rules = self.state().rules.load_full();
-        let too_long = async {
-            match rules.policy.max_wait {
-                Some(limit) => sleep(limit).await,
-                None => std::future::pending().await,
-            }
-        };
-        // hyper drops this future when the client goes, but not while a body stands before the end.
-        let gone = async {
-            while self.has_body && !self.client.has_left() {
-                sleep(LOOK_EVERY).await;
-            }
-            if !self.has_body {
-                std::future::pending::<()>().await;
-            }
-        };
-        tokio::select! {
-            biased;
-            slot = &mut waiting => slot.map_err(|closed| Box::new(deny(self.state(), &rules, closed))),
-            () = self.state().stopped() => Err(Box::new(stopping())),
-            () = gone => Err(self.left()),
-            () = too_long => Err(Box::new(deny(self.state(), &rules, Closed::Limited(None)))),
-        }
+    fn in_flight_per_client(&self) -> u32 {
+        self.state().rules.load().policy.in_flight_per_client()
     }
 
     /// The client is gone: no one reads this answer.
@@ -315,8 +300,8 @@ impl Exchange {
     /// A connection to the upstream, and a slot whose window has not passed when it is there.
     async fn ready_to_send(&self, mut slot: Slot) -> Outcome<(Box<Link>, Slot)> {
         loop {
-            let (link, is_new) = self.connection().await?;
-            if (is_new || slot.was_waited_for()) && self.client.has_left() {
+            let link = self.connection().await?;
+            if slot.was_waited_for() && self.client.has_left() {
                 self.client.pool().put_unused(link);
                 return Err(self.left());
             }
@@ -330,36 +315,59 @@ impl Exchange {
         }
     }
 
-    /// Charges the start at the gate's limiter; false: it denies, as the limit was used up through another door or the key was blocked.
-    fn charge(&self) -> bool {
-        self.key.as_ref().is_none_or(|key| self.state().charge(key))
+    /// Charges the start at the gate's limiter.
+    fn charge(&self) -> Charge {
+        self.key.as_ref().map_or(Charge::Allowed, |key| self.state().charge(key))
     }
 
-    /// Back into line until the gate says yes, too. Nobody else of the key starts before the next window.
-    async fn charged_later(&self, mut link: Box<Link>, mut slot: Slot) -> Outcome<(Box<Link>, Slot)> {
+    /// Back into line until the gate says yes, too. Nobody else of the key starts before the next window. A key that is blocked does
+    /// not wait: a block may last for days.
+    async fn charged_later(
+        &self,
+        mut denied: Charge,
+        mut link: Box<Link>,
+        mut slot: Slot,
+    ) -> Outcome<(Box<Link>, Slot)> {
         loop {
             self.client.pool().put_unused(link);
             slot.exhaust();
             let (until, rules) = (slot.until(), self.state().rules.load_full());
+            if let Charge::Blocked(wait) = denied {
+                self.state().metrics.note_denied();
+                return Err(Box::new(rules.denials.denied(Reason::Blocked, wait, self.state().clock.now())));
+            }
             if rules.rejects() {
                 return Err(Box::new(deny(self.state(), &rules, Closed::Limited(Some(until)))));
             }
             let waited = self.wait(slot.again(self.arrived, self.weight, false)).await?;
             (link, slot) = self.ready_to_send(waited).await?;
-            if self.charge() {
+            denied = self.charge();
+            if matches!(denied, Charge::Allowed) {
                 return Ok((link, slot));
             }
         }
     }
 
-    /// An idle connection, or a new one; true: it is new.
-    async fn connection(&self) -> Outcome<(Box<Link>, bool)> {
+    /// Sends a request on a new connection: the upstream had closed the one that it was sent on.
+    async fn resend(&self, request: Outgoing) -> Outcome<Box<Link>> {
+        self.state().metrics.note_resent();
+        let mut link = self.new_connection(&self.state().rules.load_full()).await?;
+        link.begin(request);
+        Ok(link)
+    }
+
+    /// An idle connection, or a new one.
+    async fn connection(&self) -> Outcome<Box<Link>> {
         let rules = self.state().rules.load_full();
-        if let Some(link) = self.client.pool().take(rules.generation) {
-            return Ok((link, false));
+        match self.client.pool().take(rules.generation) {
+            Some(link) => Ok(link),
+            None => self.new_connection(&rules).await,
         }
-        match self.state().pools.connect(&rules).await {
-            Ok(link) => Ok((link, true)),
+    }
+
+    async fn new_connection(&self, rules: &Rules) -> Outcome<Box<Link>> {
+        match self.state().pools.connect(rules).await {
+            Ok(link) => Ok(link),
             Err(error) => {
                 self.state().metrics.note_upstream_error();
                 warn!("the upstream {:?} cannot be reached: {error}", rules.policy.upstream);

@@ -9,6 +9,7 @@
 mod admin;
 mod body;
 mod client;
+mod client_slots;
 mod exchange;
 mod fields;
 mod incoming;

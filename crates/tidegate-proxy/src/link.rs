@@ -31,6 +31,10 @@ pub(crate) struct Link {
     /// Of the last request: what its answer looks like depends on it.
     method: Method,
     outgoing: Option<Outgoing>,
+    /// A request that was written, and may be sent again on another connection while not a byte of an answer has come.
+    unanswered: Option<Outgoing>,
+    /// It has served a request before: the upstream may have closed it just now.
+    is_kept: bool,
     framing: Framing,
     /// Neither side wants to close it.
     keeps_alive: bool,
@@ -38,7 +42,7 @@ pub(crate) struct Link {
     is_cut_short: bool,
     /// Which upstream it leads to, counted up when the policy names another.
     pub(crate) generation: u64,
-    _open: Open,
+    open: Open,
 }
 
 /// What became of a request.
@@ -52,8 +56,16 @@ pub(crate) enum Sent {
     Silence,
 }
 
-/// Counts a connection while it is open.
-struct Open(Arc<AtomicUsize>);
+/// A place among the connections to the upstream that may be open; dropping it frees it.
+pub(crate) struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    /// A place, if there are fewer than `max`.
+    pub(crate) fn enter(open: &Arc<AtomicUsize>, max: usize) -> Option<Open> {
+        let entered = open.fetch_update(Relaxed, Relaxed, |count| (count < max).then_some(count + 1));
+        entered.is_ok().then(|| Open(Arc::clone(open)))
+    }
+}
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -67,19 +79,20 @@ const READ_SIZE: usize = 16 << 10;
 const READ_MIN: usize = 2 << 10;
 
 impl Link {
-    /// `open` counts the links that there are.
-    pub(crate) fn new(wire: Wire, generation: u64, open: &Arc<AtomicUsize>) -> Link {
-        open.fetch_add(1, Relaxed);
+    /// A link that has its place among those that may be open.
+    pub(crate) fn new(wire: Wire, generation: u64, open: Open) -> Link {
         Link {
             wire,
             input: BytesMut::new(),
             method: Method::GET,
             outgoing: None,
+            unanswered: None,
+            is_kept: false,
             framing: Framing::Done,
             keeps_alive: true,
             is_cut_short: false,
             generation,
-            _open: Open(Arc::clone(open)),
+            open,
         }
     }
 
@@ -106,6 +119,16 @@ impl Link {
             Poll::Pending if turn == Turn::Client => Poll::Pending,
             Poll::Pending => silence.poll_silence(cx).map(|()| Sent::Silence),
         }
+    }
+
+    /// The request back, if the upstream closed this connection as it does with idle ones: it had served a request before, broke off
+    /// before a byte of an answer came, and the request can be sent again without harm.
+    pub(crate) fn take_unanswered(&mut self, error: &io::Error) -> Option<Outgoing> {
+        if !self.is_kept || !self.input.is_empty() || error.kind() == io::ErrorKind::InvalidData {
+            return None;
+        }
+        let request = self.unanswered.take().or_else(|| self.outgoing.take());
+        request.filter(Outgoing::is_repeatable).map(Outgoing::rewound)
     }
 
     /// The next piece of the answer's body; `None`: its end.
@@ -148,12 +171,13 @@ impl Link {
 
     /// Has the upstream closed it, or sent bytes without a request? Only between two requests.
     pub(crate) fn has_closed(&mut self) -> bool {
+        self.is_kept = true;
         self.poll_read(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
-    /// After a 101: what is left is the wire, and bytes that were read too far.
-    pub(crate) fn into_wire(self) -> (Wire, Bytes) {
-        (self.wire, self.input.freeze())
+    /// After a 101: what is left is the wire, bytes that were read too far, and its place among the open connections.
+    pub(crate) fn into_wire(self) -> (Wire, Bytes, Open) {
+        (self.wire, self.input.freeze(), self.open)
     }
 
     /// Writes what there is of the request, and returns whether to write or to read next. When all is written, or the upstream wants
@@ -161,7 +185,7 @@ impl Link {
     fn poll_outgoing(&mut self, cx: &mut Context<'_>) -> Result<Turn, BodyError> {
         let Some(outgoing) = &mut self.outgoing else { return Ok(Turn::Upstream) };
         let Poll::Ready(outcome) = outgoing.poll_write(&mut self.wire, cx) else { return Ok(outgoing.turn()) };
-        self.outgoing = None;
+        self.unanswered = self.outgoing.take();
         match outcome {
             Ok(()) => Ok(Turn::UpstreamAfterSome),
             // It does not want the rest; it may have answered why.
@@ -176,6 +200,7 @@ impl Link {
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Head>> {
         loop {
             if let Some(head) = read_head(&mut self.input, &self.method)? {
+                self.unanswered = None;
                 self.framing = head.framing;
                 self.keeps_alive = head.keeps_alive;
                 return Poll::Ready(Ok(head));

@@ -7,11 +7,13 @@ use crate::queue::Census;
 use crate::reply::LIMITER;
 use http::StatusCode;
 use std::fmt::{Display, Write as _};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tidegate::Micros;
 use tidegate_doors::listener;
 use tidegate_doors::metrics::{Histogram, Kind, Page, Scale};
+use tracing::{info, warn};
 
 pub(crate) struct Metrics {
     wait: Histogram,
@@ -21,7 +23,11 @@ pub(crate) struct Metrics {
     line_full: AtomicU64,
     left: AtomicU64,
     again: AtomicU64,
+    resent: AtomicU64,
     upstream_errors: AtomicU64,
+    truncated: AtomicU64,
+    left_told: Told,
+    truncated_told: Told,
     pub(crate) census: Arc<listener::Census>,
 }
 
@@ -35,7 +41,11 @@ impl Default for Metrics {
             line_full: AtomicU64::new(0),
             left: AtomicU64::new(0),
             again: AtomicU64::new(0),
+            resent: AtomicU64::new(0),
             upstream_errors: AtomicU64::new(0),
+            truncated: AtomicU64::new(0),
+            left_told: Told::default(),
+            truncated_told: Told::default(),
             census: Arc::default(),
         }
     }
@@ -62,8 +72,24 @@ impl Metrics {
         self.line_full.fetch_add(1, Relaxed);
     }
 
+    /// A client left while its request waited, or before it was forwarded.
     pub(crate) fn note_left(&self) {
-        self.left.fetch_add(1, Relaxed);
+        let left = self.left.fetch_add(1, Relaxed) + 1;
+        if self.left_told.is_due() {
+            info!("a client left before its request was forwarded; {left} since the start");
+        }
+    }
+
+    pub(crate) fn note_resent(&self) {
+        self.resent.fetch_add(1, Relaxed);
+    }
+
+    /// The upstream broke off, or fell silent, in the middle of an answer's body.
+    pub(crate) fn note_truncated(&self, why: &dyn Display) {
+        let truncated = self.truncated.fetch_add(1, Relaxed) + 1;
+        if self.truncated_told.is_due() {
+            warn!("an answer was cut short: {why}; {truncated} since the start");
+        }
     }
 
     pub(crate) fn note_again(&self) {
@@ -74,15 +100,17 @@ impl Metrics {
         self.upstream_errors.fetch_add(1, Relaxed);
     }
 
-    fn counters(&self) -> [(&'static str, &'static str, u64); 6] {
+    fn counters(&self) -> [(&'static str, &'static str, u64); 8] {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         [
             ("forwarded", "Requests forwarded to the upstream.", self.wait.read().count()),
             ("denied", "Requests answered 429, by the limit or after max_wait.", read(&self.denied)),
             ("line_full", "Requests answered 503 because as many waited as may.", read(&self.line_full)),
-            ("left", "Requests whose client had left when a slot came.", read(&self.left)),
+            ("left", "Requests whose client left before they were forwarded.", read(&self.left)),
             ("again", "Slots that were not used in their window and lined up again.", read(&self.again)),
+            ("resent", "Requests sent again, as the upstream had closed a kept connection.", read(&self.resent)),
             ("upstream_errors", "Requests answered 502 or 504.", read(&self.upstream_errors)),
+            ("truncated", "Answers that the upstream cut short.", read(&self.truncated)),
         ]
     }
 
@@ -142,6 +170,21 @@ impl Metrics {
         }
         text.push_str("}\n");
         text
+    }
+}
+
+/// Lets a line of the log through once a second at most.
+#[derive(Default)]
+struct Told(Mutex<Option<Instant>>);
+
+impl Told {
+    fn is_due(&self) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = told.is_none_or(|told| told.elapsed() >= Duration::from_secs(1));
+        if is_due {
+            *told = Some(Instant::now());
+        }
+        is_due
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) struct Outgoing {
     framing: Framing,
     /// What came of the last try to write.
     turn: Turn,
+    is_repeatable: bool,
 }
 
 /// Which side has to act while a request is not written to its end.
@@ -86,7 +87,20 @@ impl Outgoing {
         };
         head.extend_from_slice(b"\r\n");
         let body = (framing != Framing::Length(0)).then_some(body);
-        Outgoing { method, head, written: 0, data: Bytes::new(), tail: b"", body, framing, turn: Turn::Upstream }
+        let is_repeatable = body.is_none() && method.is_safe();
+        let (data, turn) = (Bytes::new(), Turn::Upstream);
+        Outgoing { method, head, written: 0, data, tail: b"", body, framing, turn, is_repeatable }
+    }
+
+    /// May it be sent a second time? Only what changes nothing (RFC 9110, 9.2.1), and has no body that is gone once it is sent.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.is_repeatable
+    }
+
+    /// The same from its beginning, for another connection.
+    pub(crate) fn rewound(mut self) -> Outgoing {
+        self.written = 0;
+        self
     }
 
     /// Is there a body that was not read to its end?

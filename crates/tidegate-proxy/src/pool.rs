@@ -5,12 +5,13 @@
 //! Invariant: links that are open, in use or idle in any pool, stay within `max_upstream`: those in use
 //! hold slots, and an idle one is closed when its place is needed.
 
-use crate::link::Link;
+use crate::link::{Link, Open};
 use crate::state::Rules;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::time::timeout;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
 
 /// One worker's idle connections.
 #[derive(Default)]
@@ -35,6 +36,8 @@ pub(crate) struct Pools {
 /// How long a connection may be idle, in ticks. Node closes idle ones after 5 s; a request that is sent at
 /// that moment is lost, so ours are younger.
 const IDLE_TICKS_MAX: u64 = 4;
+/// How often a place is looked for, when all connections are in use.
+const PLACE_EVERY: Duration = Duration::from_millis(5);
 
 impl Pool {
     /// An idle connection that the upstream has not closed.
@@ -89,14 +92,27 @@ impl Pools {
     /// When the upstream cannot be reached in time.
     pub(crate) async fn connect(&self, rules: &Rules) -> io::Result<Box<Link>> {
         let policy = &rules.policy;
-        if self.open.load(Relaxed) >= policy.max_upstream as usize {
-            drop(self.all.iter().find_map(|pool| pool.idle().pop()));
-        }
         let connecting = async {
+            // Before it connects: two that connect at the same time would both find the last place free.
+            let open = self.place(policy.max_upstream as usize).await;
             let wire = policy.upstream.connect().await?;
-            io::Result::Ok(Link::new(wire, rules.generation, &self.open))
+            io::Result::Ok(Link::new(wire, rules.generation, open))
         };
         let link = timeout(policy.connect_timeout, connecting).await??;
         Ok(Box::new(link))
+    }
+
+    /// A place for one more connection; idle ones make room. The caller holds a slot, so that there is one, or will be when those that
+    /// are over a bound that was lowered have ended.
+    async fn place(&self, max: usize) -> Open {
+        loop {
+            if let Some(open) = Open::enter(&self.open, max) {
+                return open;
+            }
+            let idle = self.all.iter().find_map(|pool| pool.idle().pop());
+            if idle.is_none() {
+                sleep(PLACE_EVERY).await;
+            }
+        }
     }
 }

@@ -52,11 +52,11 @@ impl Denials {
         Denials { limiter: Arc::clone(limiter.spec()) }
     }
 
-    /// 429. `wait`: until it can pass; `None`: it never can.
-    pub(crate) fn limited(&self, wait: Option<Micros>, now: Micros) -> Response<Reply> {
+    /// 429, limited or blocked. `wait`: until it can pass; `None`: it never can.
+    pub(crate) fn denied(&self, reason: Reason, wait: Option<Micros>, now: Micros) -> Response<Reply> {
         let answer = Answer {
             allowed: false,
-            reason: Reason::Limited,
+            reason,
             limiter: Some(Arc::clone(&self.limiter)),
             limit_index: 0,
             limit: self.limiter.rules.limits().first().map(|limit| limit.count()),

@@ -32,7 +32,12 @@ pub struct Policy {
     pub max_waiting: u32,
     /// What the heads of all waiting requests may take, in bytes; past it, 503.
     pub max_waiting_bytes: u64,
-    /// How long one may wait; then 429.
+    /// How many requests of one client (an address, or an IPv6 /64) may wait; past it, 503. Default: all but 64, or but a tenth if
+    /// that is fewer, so that a load balancer, which is one client, is hardly held, and no client takes all.
+    pub max_waiting_per_client: Option<u32>,
+    /// How many of one client may be under way; others of it wait. The same default, of `max_upstream`.
+    pub max_in_flight_per_client: Option<u32>,
+    /// How long one may wait, from its arrival on; then 429.
     pub max_wait: Option<Duration>,
     /// Connections to the upstream, and so requests under way over all keys.
     pub max_upstream: u32,
@@ -61,6 +66,8 @@ impl Policy {
             when_limited: WhenLimited::Wait,
             max_waiting: 10_000,
             max_waiting_bytes: 256 << 20,
+            max_waiting_per_client: None,
+            max_in_flight_per_client: None,
             max_wait: None,
             max_upstream: 1_000,
             max_keys: 1_000_000,
@@ -80,6 +87,14 @@ impl Policy {
         plain.unwrap_or_else(|| Limit::new(0, Micros::from_secs(1)).expect("a second is a period"))
     }
 
+    pub(crate) fn waiting_per_client(&self) -> u32 {
+        self.max_waiting_per_client.unwrap_or_else(|| all_but_some(self.max_waiting))
+    }
+
+    pub(crate) fn in_flight_per_client(&self) -> u32 {
+        self.max_in_flight_per_client.unwrap_or_else(|| all_but_some(self.max_upstream))
+    }
+
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds {
             limit: self.limit(),
@@ -90,6 +105,11 @@ impl Policy {
             keys: self.max_keys,
         }
     }
+}
+
+/// What one client may take of so many: it leaves 64 to others, or a tenth if that is fewer.
+fn all_but_some(all: u32) -> u32 {
+    all - (all / 10).min(64)
 }
 
 /// How the proxy serves its clients. Every setting has a default.

@@ -1,5 +1,6 @@
 //! What all threads of a proxy share.
 
+use crate::client_slots::Clients;
 use crate::key::KeyMaker;
 use crate::metrics::Metrics;
 use crate::pool::Pools;
@@ -12,7 +13,8 @@ use crate::window_clock::WindowClock;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use tidegate::{Gate, Limit, Limiter, Replicas};
+use tidegate::{Gate, Limit, Limiter, Micros, Replicas, Verdict};
+use tidegate_core::all_or_nothing::Reason;
 use tidegate_core::replicas::Schedule;
 use tidegate_core::turnstile::Bounds;
 use tidegate_doors::listener::ticks;
@@ -34,11 +36,21 @@ pub(crate) struct ProxyState {
     pub(crate) queue: Arc<Queue>,
     pub(crate) keys: KeyMaker,
     pub(crate) pools: Pools,
+    pub(crate) clients: Arc<Clients>,
     pub(crate) metrics: Metrics,
     pub(crate) others: Others,
     pub(crate) counting: Counting,
     stopping: AtomicBool,
     stop: Notify,
+}
+
+/// What the gate's limiter says of a start.
+pub(crate) enum Charge {
+    Allowed,
+    /// The limit was used up through another door.
+    Limited,
+    /// The key is blocked, for so long.
+    Blocked(Option<Micros>),
 }
 
 /// A policy, ready to be used.
@@ -78,6 +90,7 @@ impl ProxyState {
             gate,
             keys: KeyMaker::default(),
             pools: Pools::new(settings.workers),
+            clients: Arc::default(),
             metrics: Metrics::default(),
             others: Others::default(),
             counting: Counting::default(),
@@ -107,13 +120,18 @@ impl ProxyState {
         !self.shares_counts
     }
 
-    /// Charges a start at the gate; false: the limiter says no.
-    pub(crate) fn charge(&self, key: &[u8]) -> bool {
+    /// Charges a start at the gate.
+    pub(crate) fn charge(&self, key: &[u8]) -> Charge {
         let rules = self.rules.load();
-        match self.gate.hit_on(&rules.policy.limiter, key, 1) {
-            Ok(Some(ruling)) => ruling.is_allowed(),
+        let ruling = match self.gate.hit_on(&rules.policy.limiter, key, 1) {
+            Ok(Some(ruling)) => ruling,
             // A disabled limiter, or a key that cannot be one.
-            Ok(None) | Err(_) => true,
+            Ok(None) | Err(_) => return Charge::Allowed,
+        };
+        match ruling.decision.verdict {
+            Verdict::Allow => Charge::Allowed,
+            Verdict::Deny { retry_after } if ruling.reason == Reason::Blocked => Charge::Blocked(retry_after),
+            Verdict::Deny { .. } => Charge::Limited,
         }
     }
 

@@ -26,13 +26,13 @@ pub(crate) fn open(on_upgrade: OnUpgrade, held: Held) {
 }
 
 async fn run(on_upgrade: OnUpgrade, held: Held) -> std::io::Result<()> {
-    let Held { link, slot, client: busy } = held;
-    let (mut wire, read_too_far) = link.into_wire();
+    let Held { link, slot, under_way, client: busy } = held;
+    let (mut wire, read_too_far, open) = link.into_wire();
     let mut client = TokioIo::new(on_upgrade.await.map_err(std::io::Error::other)?);
     if !read_too_far.is_empty() {
         client.write_all(&read_too_far).await?;
     }
     copy_bidirectional(&mut client, &mut wire).await?;
-    drop((slot, busy));
+    drop((slot, under_way, busy, open));
     Ok(())
 }

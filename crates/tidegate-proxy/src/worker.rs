@@ -92,7 +92,7 @@ macro_rules! drive {
         loop {
             tokio::select! {
                 biased;
-                _ = serving.as_mut() => return,
+                _ = serving.as_mut() => break,
                 order = $client.connection.ordered() => match order {
                     Order::Cut => return,
                     Order::Finish => serving.as_mut().graceful_shutdown(),
@@ -108,12 +108,21 @@ async fn serve_http1(client: Arc<Client>) {
     let mut http = http1::Builder::new();
     // The listener's limits stand in for hyper's timer.
     http.header_read_timeout(None).max_buf_size(BUFFER_MAX).max_header_size(HEAD_MAX as usize);
-    let mut strict = Strict::default();
+    let (mut strict, connection) = (Strict::default(), Arc::clone(&client.connection));
     let io = TokioIo::new(Watched::new(Arc::clone(&client.connection), move |bytes: &mut [u8]| {
         strict.look(bytes);
+        connection.note_whole(strict.is_between());
         strict.is_in_head()
     }));
     drive!(client, http.serve_connection(io, service).with_upgrades());
+    if client.connection.is_switched() || client.state.is_stopping() {
+        return;
+    }
+    // A client that is still sending would lose its answer, such as an early 413.
+    tokio::select! {
+        () = client.connection.linger() => {}
+        _ = client.connection.ordered() => {}
+    }
 }
 
 async fn serve_http2(client: Arc<Client>) {

@@ -51,6 +51,8 @@ in_flight = 0
 when_limited = "reject"
 max_waiting = 7
 max_waiting_bytes = "1MiB"
+max_waiting_per_client = 5
+max_in_flight_per_client = 8
 max_wait = "5m"
 max_upstream = 9
 max_connections = 11
@@ -70,6 +72,7 @@ client_timeout = "3s"
     let policy = told(text);
     assert_eq!((limit(&policy).as_str(), policy.in_flight, policy.max_waiting), ("3 per 2s", 0, 7));
     assert_eq!((policy.max_upstream, policy.max_keys, policy.trusted_hops), (9, 13, 2));
+    assert_eq!((policy.max_waiting_per_client, policy.max_in_flight_per_client), (Some(5), Some(8)));
     assert_eq!((policy.key.len(), policy.templates.len(), policy.max_wait), (5, 1, Some(Duration::from_secs(300))));
     let default = "[proxy]\nupstream = \"http://h\"";
     assert_eq!(read(default, &[]).unwrap().proxy.unwrap().listen.to_string(), "127.0.0.1:4040");

@@ -10,10 +10,14 @@ use super::ticks::{IdleTimeout, TickClock};
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 /// A connection that a client opened.
 #[derive(Debug)]
@@ -31,6 +35,14 @@ pub struct Connection {
     taken: AtomicU64,
     /// What comes is not looked at any more: it is no HTTP/1.
     is_switched: AtomicBool,
+    /// A client that has closed its side is answered all the same.
+    answers_half_closed: AtomicBool,
+    /// What has come ends with the end of a message.
+    is_whole: AtomicBool,
+    /// The tick at which the client had closed its side, or last took bytes since; 0: it has not, or nobody withholds it.
+    half_closed_since: AtomicU64,
+    /// The reader from which the end is withheld.
+    end_awaited: Mutex<Option<Waker>>,
     order: AtomicU8,
     ordered: Notify,
     pub(super) place: Place,
@@ -58,6 +70,11 @@ const IN_HEAD: u64 = 1;
 /// A client that takes fewer bytes than this within the write limit counts as one that takes none.
 const PROGRESS_BYTES_MIN: u64 = 4 << 10;
 
+/// For how long a client that has closed its side, and takes no bytes, may wait for its answer: 10 s.
+const HALF_CLOSED_TICKS: u64 = 20;
+/// How long a connection stays after its last answer while the client goes on sending.
+const LINGER_MAX: Duration = Duration::from_secs(5);
+
 impl Connection {
     pub(super) fn new(accepted: Accepted, clock: Arc<TickClock>) -> Connection {
         let Accepted { stream, peer, place } = accepted;
@@ -70,6 +87,10 @@ impl Connection {
             unread_since: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             is_switched: AtomicBool::new(false),
+            answers_half_closed: AtomicBool::new(false),
+            is_whole: AtomicBool::new(false),
+            half_closed_since: AtomicU64::new(0),
+            end_awaited: Mutex::default(),
             order: AtomicU8::new(0),
             ordered: Notify::new(),
             clock,
@@ -110,6 +131,69 @@ impl Connection {
         let mut fds = [PollFd::new(&socket.tcp, PollFlags::RDHUP)];
         let asked = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
         asked.is_ok() && fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// From now on a client that closes its side is answered, or is taken for gone at once. HTTP servers take the end of what they read
+    /// for a client that is gone; some clients only say that no other request follows. The end is withheld for as long as the
+    /// client takes bytes, and 10 s.
+    pub fn answer_half_closed(&self, answers: bool) {
+        self.answers_half_closed.store(answers, Relaxed);
+        if !answers && self.half_closed_since.swap(0, Relaxed) > 0 {
+            self.tell_end();
+        }
+    }
+
+    /// Does what has come end with the end of a message? If not, a client that closes its side has left in the middle of one.
+    pub fn note_whole(&self, is_whole: bool) {
+        self.is_whole.store(is_whole, Relaxed);
+    }
+
+    /// Is the end withheld from this reader? It is woken when it is not any more.
+    pub(super) fn withholds_end(&self, cx: &Context<'_>) -> bool {
+        if !self.answers_half_closed.load(Relaxed) || !self.is_whole.load(Relaxed) || self.is_switched() {
+            return false;
+        }
+        let now = self.clock.now();
+        let since = self.half_closed_since.compare_exchange(0, now, Relaxed, Relaxed).unwrap_or_else(|since| since);
+        let is_withheld = since == 0 || now.saturating_sub(since) <= HALF_CLOSED_TICKS;
+        if is_withheld {
+            *self.end_awaited() = Some(cx.waker().clone());
+        }
+        is_withheld
+    }
+
+    /// Tells a reader of the end that was withheld for long enough. Called by the sweep.
+    pub(super) fn look_at_end(&self) {
+        let since = self.half_closed_since.load(Relaxed);
+        if since > 0 && self.clock.now().saturating_sub(since) > HALF_CLOSED_TICKS {
+            self.tell_end();
+        }
+    }
+
+    fn tell_end(&self) {
+        let awaited = self.end_awaited().take();
+        awaited.into_iter().for_each(Waker::wake);
+    }
+
+    fn end_awaited(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.end_awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes our side, then reads what the client still sends and throws it away, until it closes its side or 5 s are over. A socket
+    /// that is closed on unread bytes resets the connection, and the client may lose the answer that was written before.
+    pub async fn linger(&self) {
+        let drained = poll_fn(|cx| {
+            let _ = Pin::new(&mut *self.socket()).poll_shutdown(cx);
+            let mut scratch = [0; 4 << 10];
+            loop {
+                let mut came = ReadBuf::new(&mut scratch);
+                let outcome = ready!(Pin::new(&mut *self.socket()).poll_read(cx, &mut came));
+                if outcome.is_err() || came.filled().is_empty() {
+                    return Poll::Ready(());
+                }
+            }
+        });
+        let _ = timeout(LINGER_MAX, drained).await;
     }
 
     /// A limit on how long a peer may be silent, in this connection's thread.
@@ -178,6 +262,9 @@ impl Connection {
     /// It was tried to write. What the client takes ends its stall only if it is not next to nothing.
     pub(super) fn note_written(&self, written: &Poll<io::Result<usize>>) {
         let unread_since = self.unread_since.load(Relaxed);
+        if matches!(written, Poll::Ready(Ok(_))) && self.half_closed_since.load(Relaxed) > 0 {
+            self.half_closed_since.store(self.clock.now(), Relaxed);
+        }
         match written {
             Poll::Pending if unread_since == 0 => {
                 self.taken.store(0, Relaxed);

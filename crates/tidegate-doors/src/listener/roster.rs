@@ -56,6 +56,7 @@ impl Roster {
         self.clock.tick();
         self.connections.retain(|connection| {
             let Some(connection) = connection.upgrade() else { return false };
+            connection.look_at_end();
             let overstays = connection.overstays(self.limits);
             if overstays {
                 connection.place.census.cut.fetch_add(1, Relaxed);

@@ -109,6 +109,12 @@ impl Strict {
         bytes[at..].fill(self.poison);
     }
 
+    /// Has every message that began ended?
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        self.state == State::Between
+    }
+
     /// Has a head begun that has not ended?
     #[must_use]
     pub fn is_in_head(&self) -> bool {

@@ -29,6 +29,10 @@ impl<Look: FnMut(&mut [u8]) -> bool + Unpin> AsyncRead for Watched<Look> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut *self.connection.socket()).poll_read(cx, buf);
+        let is_end = matches!(polled, Poll::Ready(Ok(()))) && buf.filled().len() == before && buf.remaining() > 0;
+        if is_end && self.connection.withholds_end(cx) {
+            return Poll::Pending;
+        }
         if buf.filled().len() > before && !self.connection.is_switched() {
             let in_head = (self.look)(&mut buf.filled_mut()[before..]);
             self.connection.note_read(in_head);

@@ -40,7 +40,8 @@ fn a_key_that_is_blocked_by_hand_does_not_start() {
     gate.at_once(gate.block(PROXY_LIMITER, b"/a", Micros::from_secs(3600))).unwrap();
     runtime().block_on(async {
         let denied = get(proxy.address(), "/a").await;
-        assert!(status(&denied) == 429 && denied.contains("ratelimit-policy: \"proxy\";q=3"), "{denied}");
+        assert!(status(&denied) == 429 && denied.contains("\"reason\":\"blocked\""), "{denied}");
+        assert!(denied.contains("retry-after: 3600\r\n"), "the end of the block, not of the window: {denied}");
         assert_eq!(status(&get(proxy.address(), "/b").await), 200);
     });
     assert_eq!(origin.count(), 1);
@@ -67,6 +68,39 @@ async fn eventually(proxy: &Proxy, wanted: u16) {
         assert!(since.elapsed() < PATIENCE, "never {wanted}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// A block may last for days: nobody waits for its end.
+#[test]
+fn a_key_that_is_blocked_by_hand_does_not_wait() {
+    let (origin, gate) = (Origin::start(), gate("3 per day"));
+    let policy = Policy { limiter: gate.limiter(PROXY_LIMITER).unwrap(), ..origin.policy("3 per day") };
+    let proxy = proxy_on(gate.clone(), policy, Settings { workers: 1, ..Settings::default() });
+    gate.at_once(gate.block(PROXY_LIMITER, b"/a", Micros::from_secs(3600))).unwrap();
+    let denied = runtime().block_on(get(proxy.address(), "/a"));
+    assert!(status(&denied) == 429 && denied.contains("\"reason\":\"blocked\""), "{denied}");
+}
+
+/// `max_wait` began anew each time that a request had to wait again, here because others use each window up.
+#[test]
+fn p6_max_wait_counts_from_the_arrival() {
+    let (origin, gate) = (Origin::start(), gate("1 per 500ms"));
+    let limiter = gate.limiter(PROXY_LIMITER).unwrap();
+    let policy = Policy { limiter, max_wait: Some(Duration::from_millis(1_200)), ..origin.policy("1 per 500ms") };
+    let proxy = proxy_on(gate.clone(), policy, Settings { workers: 1, ..Settings::default() });
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = gate.hit(PROXY_LIMITER, "/a");
+            }
+        });
+        let since = Instant::now();
+        let answer = runtime().block_on(get(proxy.address(), "/a"));
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        // It may have been faster than the others once.
+        assert!(since.elapsed() < Duration::from_secs(3), "{:?}: {answer}", since.elapsed());
+    });
 }
 
 /// One who waits goes on waiting while somebody else has used the window up, and starts in the next.

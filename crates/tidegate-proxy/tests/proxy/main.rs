@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 mod bounds;
+mod clients;
 mod counting;
 mod gated;
 mod leaving;
@@ -11,3 +12,4 @@ mod streaming;
 mod support;
 mod tls_and_h2;
 mod turning_over;
+mod upstream_breaks;

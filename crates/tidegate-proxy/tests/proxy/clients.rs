@@ -1,0 +1,162 @@
+//! One client among others: what it may take, and what it gets when it closes early.
+
+use crate::support::{Origin, PATIENCE, eventually, proxy, request, runtime, send, status, text, var};
+use hyper::Response;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate_proxy::Policy;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// An upstream whose `/slow` paths wait for the semaphore.
+fn slow_origin() -> (Origin, Arc<Semaphore>) {
+    let goes_on = Arc::new(Semaphore::new(0));
+    let waits = Arc::clone(&goes_on);
+    let origin = Origin::with(move |request| {
+        let waits = Arc::clone(&waits);
+        async move {
+            if request.uri().path().starts_with("/slow") {
+                waits.acquire().await.unwrap().forget();
+            }
+            Response::new(text("ok"))
+        }
+    });
+    (origin, goes_on)
+}
+
+/// GET as a client behind one trusted hop.
+fn get_as(address: SocketAddr, client: &str, path: &str) -> JoinHandle<String> {
+    let text = format!("GET {path} HTTP/1.1\r\nHost: t\r\nX-Forwarded-For: {client}\r\nConnection: close\r\n\r\n");
+    tokio::spawn(send(address, text.into_bytes().leak()))
+}
+
+/// A client took every slot that there was, and every place in line.
+#[test]
+fn p6_one_client_leaves_slots_and_places_in_line_to_others() {
+    let (origin, goes_on) = slow_origin();
+    let caps = Policy {
+        trusted_hops: 1,
+        max_upstream: 5,
+        max_in_flight_per_client: Some(3),
+        max_waiting: 4,
+        max_waiting_per_client: Some(2),
+        ..origin.policy("100 per day")
+    };
+    let proxy = proxy(caps);
+    runtime().block_on(async {
+        let taken: Vec<_> = (0..5).map(|n| get_as(proxy.address(), "192.0.2.1", &format!("/slow/{n}"))).collect();
+        eventually("three are under way", async || origin.count() == 3).await;
+        let refused = eventually_refused(proxy.address()).await;
+        assert!(refused.contains("client_line_full"), "{refused}");
+        assert_eq!(var(&proxy, "in_flight").await, 3, "one that waits for its own to end holds no slot");
+        let other = timeout(PATIENCE, get_as(proxy.address(), "192.0.2.2", "/quick")).await.unwrap().unwrap();
+        assert_eq!(status(&other), 200, "{other}");
+        goes_on.add_permits(5);
+        for answer in taken {
+            assert_eq!(status(&answer.await.unwrap()), 200);
+        }
+        assert_eq!(var(&proxy, "in_flight").await + var(&proxy, "waiting").await, 0);
+    });
+}
+
+/// The sixth of a client's requests, as soon as the fourth and the fifth wait.
+async fn eventually_refused(address: SocketAddr) -> String {
+    loop {
+        let asked = get_as(address, "192.0.2.1", "/slow/6");
+        match timeout(Duration::from_millis(300), asked).await {
+            Ok(answer) => return answer.unwrap(),
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+/// By default one address, such as a load balancer's, has all but a tenth or 64, and what is over it waits.
+#[test]
+fn p6_a_load_balancer_waits_for_its_own_requests_and_loses_none() {
+    let (origin, goes_on) = slow_origin();
+    let proxy = proxy(Policy { max_upstream: 20, ..origin.policy("100 per day") });
+    runtime().block_on(async {
+        let asked: Vec<_> = (0..40).map(|n| get_as(proxy.address(), "x", &format!("/slow/{n}"))).collect();
+        eventually("eighteen are under way", async || origin.count() == 18).await;
+        goes_on.add_permits(40);
+        for answer in asked {
+            assert_eq!(status(&answer.await.unwrap()), 200);
+        }
+    });
+}
+
+/// Some clients close their side behind their last request. They got nothing.
+#[test]
+fn a_client_that_half_closes_gets_its_answer() {
+    let (origin, goes_on) = slow_origin();
+    let proxy = proxy(origin.policy("100 per day"));
+    runtime().block_on(async {
+        let get = "GET /slow HTTP/1.1\r\nHost: t\r\n\r\n";
+        let post = "POST /slow HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello";
+        for (asked, request) in (1..).zip([get, post]) {
+            let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+            eventually("it is under way", async || origin.count() == asked).await;
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            goes_on.add_permits(1);
+            let mut answer = String::new();
+            timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+            assert!(status(&answer) == 200 && answer.ends_with("ok"), "{answer}");
+        }
+    });
+}
+
+/// The end in the middle of a message is the client's end.
+#[test]
+fn p1_a_client_that_leaves_in_the_middle_of_its_body_frees_its_slot_at_once() {
+    let (origin, _) = slow_origin();
+    let proxy = proxy(origin.policy("100 per day"));
+    runtime().block_on(async {
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        stream.write_all(b"POST /slow HTTP/1.1\r\nHost: t\r\nContent-Length: 500\r\n\r\nhello").await.unwrap();
+        eventually("it is under way", async || var(&proxy, "in_flight").await == 1).await;
+        drop(stream);
+        let since = std::time::Instant::now();
+        eventually("its slot is free", async || var(&proxy, "in_flight").await == 0).await;
+        assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    });
+}
+
+/// Those who leave while they wait were counted nowhere.
+#[test]
+fn p1_waiters_who_leave_are_counted() {
+    let origin = Origin::start();
+    let proxy = proxy(origin.policy("1 per day"));
+    runtime().block_on(async {
+        assert_eq!(status(&send(proxy.address(), &request("/a")).await), 200);
+        let mut leaving = Vec::new();
+        for _ in 0..3 {
+            let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+            stream.write_all(b"GET /a HTTP/1.1\r\nHost: t\r\n\r\n").await.unwrap();
+            leaving.push(stream);
+        }
+        eventually("three wait", async || var(&proxy, "waiting").await == 3).await;
+        drop(leaving);
+        eventually("three have left", async || var(&proxy, "left").await == 3).await;
+    });
+}
+
+/// A zero in its place was an extension like any other to hyper, which went on reading.
+#[test]
+fn p8_a_bare_lf_in_a_chunk_extension_is_refused_at_once() {
+    let origin = Origin::start();
+    let proxy = proxy(origin.policy("100 per day"));
+    runtime().block_on(async {
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        let head = "POST /a HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+        stream.write_all(format!("{head}5;a\nhello").as_bytes()).await.unwrap();
+        let mut start = [0; 12];
+        timeout(Duration::from_secs(5), stream.read_exact(&mut start)).await.expect("an answer at once").unwrap();
+        assert_eq!(&start, b"HTTP/1.1 400");
+    });
+}
