@@ -50,7 +50,7 @@ impl Server {
                 break url.to_owned();
             }
         };
-        let rest = if config.is_none() { 14 } else { 1 };
+        let rest = if config.is_none() { 18 } else { 1 };
         lines.take(rest).for_each(|line| banner += &(line.unwrap() + "\n"));
         Server { child, url, banner, log }
     }
