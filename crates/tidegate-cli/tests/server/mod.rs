@@ -31,7 +31,27 @@ impl Server {
     pub(crate) fn start_with(folder: &Folder, config: Option<&Path>, variables: &[(&str, &str)]) -> Server {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let log = folder.path(&format!("log-{}", NEXT.fetch_add(1, Relaxed)));
-        let mut command = Command::new(TIDEGATE);
+        Server::run(Command::new(TIDEGATE), &log, config, variables)
+    }
+
+    /// The same, where no file may become longer than so many bytes, until [`Server::let_files_grow`]: a disk that is full.
+    pub(crate) fn start_on_a_small_disk(folder: &Folder, config: &Path, bytes: u64) -> Server {
+        let mut command = Command::new("bash");
+        // Past the limit there is an error, and no signal.
+        let limited = format!("trap '' XFSZ; ulimit -S -f {}; exec \"$@\"", bytes >> 10);
+        command.args(["-c", &limited, "bash", TIDEGATE]);
+        Server::run(command, &folder.path("log-small"), Some(config), &[])
+    }
+
+    /// There is room again.
+    pub(crate) fn let_files_grow(&self) {
+        let lifted =
+            Command::new("prlimit").args(["--fsize=unlimited:", "--pid", &self.child.id().to_string()]).status();
+        assert!(lifted.unwrap().success());
+    }
+
+    fn run(mut command: Command, log: &Path, config: Option<&Path>, variables: &[(&str, &str)]) -> Server {
+        let log = log.to_owned();
         command.arg("serve").args(config.iter().flat_map(|file| [Path::new("--config"), file]));
         if config.is_none() {
             command.env("TIDEGATE_DOORS__HTTP", "127.0.0.1:0");
