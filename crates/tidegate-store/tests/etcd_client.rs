@@ -308,6 +308,39 @@ async fn a_lost_reply_is_ambiguous_and_a_dead_etcd_costs_little() {
     }
 }
 
+/// Connecting had half a second, always: over a way that takes longer, a connection that was lost once never came back.
+/// It is TLS that takes round trips to connect; a relay answers TCP itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f2_a_connection_over_a_slow_way_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let ours = authority();
+    let ca = write_ca(folder.path(), "ca.pem", &ours);
+    let own = certify(folder.path(), "own", &ours, "127.0.0.1", 2100);
+    let [cert, secret] = &[&own.0, &own.1].map(|path| path.display().to_string());
+    let server = Server::secret(&["--cert-file", cert, "--key-file", secret]);
+    let proxy = Proxy::before(server.members[0].port);
+    let mut url: Url = format!("https://127.0.0.1:{}", proxy.port).parse().unwrap();
+    url.tls = Some(Tls::load(TlsFiles { ca: Some(ca), client: None }).unwrap());
+    let etcd = Etcd::open(url).await;
+    let write = always(vec![put("a", "1", None)]);
+    let since = Instant::now();
+    while etcd.transact(&write, LONG).await.is_err() {
+        assert!(since.elapsed() < LONG, "{:?}", etcd.down());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let slow = Fault::Delay(Duration::from_millis(700));
+    proxy.set(slow);
+    assert!(etcd.transact(&write, LONG).await.unwrap().held, "over the connection that stands");
+    proxy.set(Fault::Cut(0));
+    assert!(etcd.transact(&write, LONG).await.is_err(), "the connection is lost");
+    proxy.set(slow);
+    let since = Instant::now();
+    while let Err(error) = etcd.transact(&write, LONG).await {
+        assert!(since.elapsed() < Duration::from_secs(20), "never connected again: {error}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_is_no_etcd_is_said_so() {
     // Nobody there.

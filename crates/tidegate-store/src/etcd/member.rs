@@ -7,7 +7,7 @@
 use super::error::{Then, garbled, understood};
 use super::json::{Json, first_value};
 use super::locked;
-use crate::remote::breaker::Breaker;
+use crate::remote::breaker::{Breaker, PROBE_TIME_MAX};
 use crate::remote::connect_time::{CONNECT_TIME_MAX, ConnectTime};
 use crate::remote::{StoreError, Tls, reach, unreachable};
 use bytes::Bytes;
@@ -103,10 +103,15 @@ impl Member {
     pub(crate) async fn probe(&self, within: Duration) -> Option<bool> {
         let body = Bytes::from_static(b"{\"key\":\"dGlkZWdhdGUvcHJvYmU=\"}");
         let ask = Ask { path: "/v3/kv/range", body: &body, token: None };
+        let mut within = within;
         // Connecting is not what callers wait for: it is done when they come.
         if locked(&self.idle).is_empty() {
-            let connected = self.connect(Instant::now() + CONNECT_TIME_MAX).await.ok()?;
+            let since = Instant::now();
+            let connected = self.connect(since + CONNECT_TIME_MAX).await.ok()?;
             locked(&self.idle).push(connected);
+            // A reply takes as long as connecting did. With less time the connection would be given up at once, again and
+            // again, as each new one that comes too late begins the probes from the shortest.
+            within = within.max((since.elapsed() * 2).min(PROBE_TIME_MAX));
         }
         let answer = self.ask(&ask, Instant::now() + within).await;
         Some(matches!(answer, Ok(_) | Err((StoreError::Refused { .. }, Then::Tell | Then::LogIn))))

@@ -26,7 +26,7 @@ const PROBE_EVERY: Duration = Duration::from_millis(100);
 /// How long it may take to say so in the end. At first it must be as fast as callers need it, or they would
 /// be sent to it only to wait in vain; then slower and slower, as the caller that found it silent may have had
 /// little time.
-const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
+pub(crate) const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl Breaker {
     /// False: do not ask.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::{Instant, interval_at, sleep};
 
-/// At first, and after every success; and between two attempts.
+/// At first, and after every outcome that came within it; and between two attempts.
 pub(crate) const CONNECT_TIME_MIN: Duration = Duration::from_millis(500);
 /// However often it ran out of time.
 pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(8);
@@ -33,14 +33,17 @@ impl ConnectTime {
 
     /// The outcome of the first attempt that has one. `None`: the time was too short for that, and will be longer next time.
     pub(crate) async fn race<F: Future>(&self, attempt: impl Fn() -> F) -> Option<F::Output> {
+        let since = Instant::now();
         let mut attempts = FuturesUnordered::from_iter([attempt()]);
         let mut again = interval_at(Instant::now() + CONNECT_TIME_MIN, CONNECT_TIME_MIN);
         let mut over = std::pin::pin!(sleep(self.get()));
         loop {
             tokio::select! {
                 Some(outcome) = attempts.next() => {
-                    // Also a refusal: time was not what it lacked.
-                    self.reset();
+                    // Also a refusal: time was not what it lacked. Where it took longer, the next one will, too.
+                    if since.elapsed() < CONNECT_TIME_MIN {
+                        self.reset();
+                    }
                     return Some(outcome);
                 }
                 () = &mut over => {
@@ -80,5 +83,15 @@ mod tests {
         assert_eq!(seen, [500, 1_000, 2_000, 4_000, 8_000, 8_000]);
         time.reset();
         assert_eq!(time.get(), CONNECT_TIME_MIN);
+    }
+
+    /// A slow way stays slow: each connection but the first of several would have had too little time again.
+    #[tokio::test(start_paused = true)]
+    async fn stays_grown_where_connecting_takes_long() {
+        let time = ConnectTime::default();
+        let takes = |ms| move || sleep(Duration::from_millis(ms));
+        assert_eq!(time.race(takes(700)).await, None);
+        assert_eq!((time.race(takes(700)).await, time.get()), (Some(()), CONNECT_TIME_MIN * 2));
+        assert_eq!((time.race(takes(10)).await, time.get()), (Some(()), CONNECT_TIME_MIN));
     }
 }
