@@ -1,15 +1,16 @@
 //! Bodies of every kind pass through: large ones in constant memory, slow ones as they come.
 
 use crate::support::{
-    Body, Origin, PATIENCE, eventually, get, next_window, policy, proxy, runtime, send, status, text, var,
+    Body, Origin, PATIENCE, eventually, get, next_window, policy, proxy, proxy_with, runtime, send, status, text, var,
 };
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming};
 use hyper::{Request, Response};
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use tidegate_proxy::{Policy, Upstream};
+use tidegate_proxy::{Policy, Settings, Upstream};
 use tidegate_testkit::number;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -256,6 +257,59 @@ fn upload(upstream: &std::net::TcpListener, length: usize, upstream_timeout: Dur
     })
 }
 
+/// The upstream's answer 101.
+fn switching() -> Response<Body> {
+    let mut response = Response::new(text(""));
+    *response.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
+    for (name, value) in [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-accept", "x")] {
+        response.headers_mut().insert(name, value.parse().unwrap());
+    }
+    response
+}
+
+/// A WebSocket through the proxy, and the head of the answer.
+async fn websocket(address: SocketAddr) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = "GET /chat HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        assert_ne!(timeout(PATIENCE, stream.read_buf(&mut answer)).await.unwrap().unwrap(), 0);
+    }
+    (stream, String::from_utf8(answer).unwrap())
+}
+
+/// One side has ended and the other says nothing and stays: a half-closed WebSocket held its slot without end.
+#[test]
+fn p2_a_half_closed_websocket_gives_its_slot_back() {
+    // What the upstream does after its 101: end at once, or never, whatever the client does.
+    for upstream_ends in [true, false] {
+        let origin = Origin::with(move |mut request: Request<Incoming>| async move {
+            let on_upgrade = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let _io = on_upgrade.await.unwrap();
+                if !upstream_ends {
+                    std::future::pending::<()>().await;
+                }
+            });
+            switching()
+        });
+        let settings = Settings { client_timeout: Duration::from_millis(500), ..Settings::default() };
+        let proxy = proxy_with(origin.policy("100 per minute"), settings);
+        runtime().block_on(async {
+            let (mut stream, answer) = websocket(proxy.address()).await;
+            assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+            if !upstream_ends {
+                assert_eq!(var(&proxy, "in_flight").await, 1);
+                stream.shutdown().await.unwrap();
+            }
+            eventually("the slot is free", async || var(&proxy, "in_flight").await == 0).await;
+            let mut rest = Vec::new();
+            timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("the connection ends").unwrap();
+        });
+    }
+}
+
 /// A WebSocket: the handshake's fields pass, and after the upstream's 101 bytes go both ways.
 #[test]
 fn a_websocket_echoes_and_holds_its_slot() {
@@ -271,23 +325,11 @@ fn a_websocket_echoes_and_holds_its_slot() {
                 io.write_all(&bytes[..length]).await.unwrap();
             }
         });
-        let mut response = Response::new(text(""));
-        *response.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
-        for (name, value) in [("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-accept", "x")] {
-            response.headers_mut().insert(name, value.parse().unwrap());
-        }
-        response
+        switching()
     });
     let proxy = proxy(origin.policy("100 per minute"));
     runtime().block_on(async {
-        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
-        let head = "GET /chat HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-        stream.write_all(head.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\n") {
-            assert_ne!(timeout(PATIENCE, stream.read_buf(&mut answer)).await.unwrap().unwrap(), 0);
-        }
-        let answer = String::from_utf8(answer).unwrap();
+        let (mut stream, answer) = websocket(proxy.address()).await;
         assert!(answer.starts_with("HTTP/1.1 101") && answer.contains("sec-websocket-accept: x"), "{answer}");
         assert_eq!(origin.seen()[0].field("sec-websocket-key"), Some("dGhlIHNhbXBsZSBub25jZQ=="));
         // Frames with line ends and zeros: nothing looks into them.
@@ -299,7 +341,8 @@ fn a_websocket_echoes_and_holds_its_slot() {
         }
         assert_eq!(crate::support::var(&proxy, "in_flight").await, 1);
         drop(stream);
-        crate::support::eventually("the slot is free", async || crate::support::var(&proxy, "in_flight").await == 0).await;
+        crate::support::eventually("the slot is free", async || crate::support::var(&proxy, "in_flight").await == 0)
+            .await;
         let other = b"GET /h2c HTTP/1.1\r\nHost: t\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n";
         let answer = send(proxy.address(), other).await;
         assert!(answer.ends_with("no socket"), "only websockets are upgraded: {answer}");
