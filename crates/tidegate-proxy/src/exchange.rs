@@ -232,7 +232,7 @@ impl Begun {
             && let Some(request) = link.take_unanswered(error)
         {
             drop(link);
-            link = Box::pin(self.exchange.resend(request)).await?;
+            link = Box::pin(self.exchange.resend(request, &slot, error)).await?;
             silence.reset();
             sent = poll_fn(|cx| link.poll_answer(cx, &mut silence)).await;
         }
@@ -348,10 +348,15 @@ impl Exchange {
         }
     }
 
-    /// Sends a request on a new connection: the upstream had closed the one that it was sent on.
-    async fn resend(&self, request: Outgoing) -> Outcome<Box<Link>> {
-        self.state().metrics.note_resent();
+    /// Sends a request on a new connection: the upstream had closed the one that it was sent on. Not after its window: there its start
+    /// is not counted.
+    async fn resend(&self, request: Outgoing, slot: &Slot, error: &io::Error) -> Outcome<Box<Link>> {
         let mut link = self.new_connection(&self.state().rules.load_full()).await?;
+        if !slot.is_good(self.state().clock.now()) {
+            self.client.pool().put_unused(link);
+            return Err(Box::new(upstream_broke(self.state(), error)));
+        }
+        self.state().metrics.note_resent();
         link.begin(request);
         Ok(link)
     }

@@ -138,7 +138,8 @@ impl Connection {
     /// client takes bytes, and 10 s.
     pub fn answer_half_closed(&self, answers: bool) {
         self.answers_half_closed.store(answers, Relaxed);
-        if !answers && self.half_closed_since.swap(0, Relaxed) > 0 {
+        if !answers && self.half_closed_since.load(Relaxed) > 0 {
+            self.half_closed_since.store(0, Relaxed);
             self.tell_end();
         }
     }
