@@ -134,10 +134,30 @@ pub fn push_problem_members(text: &mut String, answer: &Answer, status: u16) {
     text.push_str(",\"detail\":\"");
     push_detail(text, answer);
     text.push_str("\",\"violated-policies\":[");
-    if let Some(limiter) = answer.limiter.as_ref().filter(|_| answer.reason != Reason::Degraded) {
-        push_policy_name(text, limiter, answer.limit_index);
+    if answer.reason != Reason::Degraded {
+        push_violated(text, answer);
     }
     text.push(']');
+}
+
+/// The names of all limits that deny, where the answer has every limiter that matched; otherwise of the one that decided.
+fn push_violated(text: &mut String, answer: &Answer) {
+    let before = text.len();
+    for explained in answer.explanation.iter().filter(|explained| explained.enabled) {
+        let denies = |index: &usize| !explained.limits[*index].1.verdict.is_allowed();
+        let violated: Vec<usize> = (0..explained.limits.len()).filter(denies).collect();
+        let is_blocked = violated.is_empty() && explained.blocked_until.is_some();
+        let blocking = is_blocked.then_some(if explained.decided { answer.limit_index } else { 0 });
+        for index in violated.into_iter().chain(blocking) {
+            if text.len() > before {
+                text.push(',');
+            }
+            push_policy_name(text, &explained.limiter, index);
+        }
+    }
+    if let Some(limiter) = answer.limiter.as_ref().filter(|_| text.len() == before) {
+        push_policy_name(text, limiter, answer.limit_index);
+    }
 }
 
 /// One sentence for people, free of characters that JSON escapes.

@@ -34,7 +34,7 @@ pub(crate) async fn answer(door: &Door, query: Option<&str>, headers: &HeaderMap
         let detail = "both \"user\" and \"ip\" are missing; send one of them at least";
         return Err(Problem::new(400, "missing_field", detail).field("user"));
     }
-    let answer = door.gate.ask(&Request::of(domain, &attributes)).await.map_err(|error| match error {
+    let answer = door.gate.ask(&Request::of(domain, &attributes).explained()).await.map_err(|error| match error {
         // The parts fit, their combination does not.
         AskError::Key(error) => Problem::new(400, "bad_key", error.to_string()).field("user"),
         other => other.into(),

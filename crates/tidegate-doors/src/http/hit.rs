@@ -25,6 +25,8 @@ pub(crate) async fn answer(door: &Door, body: &[u8]) -> Result<Reply, Problem> {
     };
     let intent = if hit.peek { Intent::Peek } else { Intent::Hit };
     let request = Request { target, cost: hit.cost, intent, explain: hit.explain };
+    // A denial names every limit that it violates.
+    let request = Request { explain: hit.explain || door.gate.has_several_limits(&request), ..request };
     let answer = door.gate.ask(&request).await?;
     Ok(answer_reply(&answer, DenyStatus::DEFAULT, if hit.explain { Explain::Yes } else { Explain::No }))
 }

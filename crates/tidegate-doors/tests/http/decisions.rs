@@ -32,7 +32,7 @@ fn a_denial_is_the_answer_and_a_problem_with_the_fields_of_the_draft() {
         POST /v1/hit {"limiter":"two","key":"u1","cost":2} -> 200 ratelimit-policy: "two";q=2;w=60, "two-2";q=3;w=3600 & ratelimit: "two";r=0;t=60 & !retry-after
         POST /v1/hit {"limiter":"two","key":"u1"} -> 429 content-type: application/problem+json & retry-after: 60 & ratelimit: "two";r=0;t=60 & "type":"https://iana.org/assignments/http-problem-types#quota-exceeded" & "title":"Request cannot & "status":429 & "violated-policies":["two"] & "detail":"limiter two allows 2 per 1m; try again in 60000 ms"
         at 1060
-        POST /v1/hit {"limiter":"two","key":"u1","cost":2} -> 429 retry-after: 3540 & ratelimit: "two-2";r=1;t=3540 & "violated-policies":["two-2"] & "limit":3,"remaining":1
+        POST /v1/hit {"limiter":"two","key":"u1","cost":2} -> 429 retry-after: 3540 & ratelimit: "two-2";r=1;t=3540 & "violated-policies":["two-2"] & !explanation & "limit":3,"remaining":1
         POST /v1/hit {"limiter":"burst","key":"u1"} -> 200 ratelimit-policy: "burst";q=20;w=60 & "limit":40,"remaining":39 & ratelimit: "burst";r=39;t=3
         POST /v1/hit {"limiter":"never","key":"u1"} -> 429 "reason":"cost_above_limit" & "retry_after_ms":null & !retry-after: & ratelimit: "never";r=0"#,
     );
@@ -88,6 +88,33 @@ fn an_explanation_names_every_limiter_that_matched() {
     );
     let body = server.ask(r#"POST /v1/hit {"limiter":"api","key":"u1","explain":true}"#).json();
     assert_eq!(body["explanation"][0]["limits"][0]["remaining"], 1);
+}
+
+/// Only the one that decided was named.
+#[test]
+fn violated_policies_names_every_limit_that_denies() {
+    let server = Server::start();
+    let login = r#"{"domain":"login","attributes":{"user":"u1","ip":"192.0.2.1"}}"#;
+    let other = r#"{"domain":"login","attributes":{"user":"u2","ip":"192.0.2.1"}}"#;
+    check(
+        &server,
+        &format!(
+            r#"
+        POST /v1/hit {login} -> 200 !violated
+        POST /v1/hit {login} -> 200
+        POST /v1/hit {login} -> 429 "violated-policies":["login-user"] & !explanation
+        POST /v1/hit {other} -> 200
+        POST /v1/hit {login} -> 429 "violated-policies":["login-user","login-ip"]
+        POST /v1/hit {other} -> 429 "violated-policies":["login-ip"]
+        GET /v1/allowed?domain=login&user=u1&ip=192.0.2.1 -> 429 "violated-policies":["login-user","login-ip"] & !explanation
+        POST /v1/hit {{"limiter":"two","key":"u1","cost":2}} -> 200
+        POST /v1/hit {{"limiter":"two","key":"u1"}} -> 429 "violated-policies":["two"]
+        POST /v1/hit {{"limiter":"two","key":"u1","cost":2}} -> 429 "violated-policies":["two","two-2"]
+        PUT /v1/limiters/login-user/keys/u3/block {{"for":"10m"}} -> 200
+        GET /v1/allowed?domain=login&user=u3&ip=192.0.2.1 -> 429 "reason":"blocked" & "violated-policies":["login-user","login-ip"]
+        GET /v1/allowed?domain=login&user=u3&ip=192.0.2.9 -> 429 "violated-policies":["login-user"]"#
+        ),
+    );
 }
 
 /// Counted whole, whoever has a /64 has 2^64 addresses.

@@ -5,7 +5,7 @@
 
 use super::limiter::Limiter;
 use super::{Cursor, Gate, LimiterInfo, Page, Usage};
-use crate::{Analyzed, AskError, Incremented, Status};
+use crate::{Analyzed, AskError, Incremented, Request, Status, Target};
 use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
@@ -203,6 +203,18 @@ impl Gate {
     #[must_use]
     pub fn key_stats_on(&self, limiter: &Limiter, key: &[u8]) -> KeyStats {
         limiter.table.key_stats(key, self.now())
+    }
+
+    /// May a denial of this request violate several limits, so that only an explanation names them all?
+    #[must_use]
+    pub fn has_several_limits(&self, request: &Request<'_>) -> bool {
+        match request.target {
+            Target::Attributes { .. } => true,
+            Target::Limiter { name, .. } => {
+                let live = self.0.live.load();
+                live.limiter(name).is_ok_and(|limiter| limiter.spec.rules.limits().len() > 1)
+            }
+        }
     }
 
     /// Memory and keys of all limiters in this process.

@@ -43,9 +43,9 @@ impl Question {
 
     pub(super) fn put_to(&self, gate: &Gate) -> Result<Answer, AskError> {
         match &self.target {
-            Target::Limiter { name, key } => gate.decide(&Request::hit(name, key).cost(self.cost)),
+            Target::Limiter { name, key } => gate.decide(&named(Request::hit(name, key).cost(self.cost), gate)),
             Target::Attributes { domain, attributes } => {
-                gate.decide(&Request::of(domain.as_deref(), &borrowed(attributes)).cost(self.cost))
+                gate.decide(&named(Request::of(domain.as_deref(), &borrowed(attributes)).cost(self.cost), gate))
             }
         }
     }
@@ -53,13 +53,19 @@ impl Question {
     /// The same, where the store may be on other machines.
     pub(super) async fn ask(&self, gate: &Gate) -> Result<Answer, AskError> {
         match &self.target {
-            Target::Limiter { name, key } => gate.ask(&Request::hit(name, key).cost(self.cost)).await,
+            Target::Limiter { name, key } => gate.ask(&named(Request::hit(name, key).cost(self.cost), gate)).await,
             Target::Attributes { domain, attributes } => {
                 let attributes = borrowed(attributes);
-                gate.ask(&Request::of(domain.as_deref(), &attributes).cost(self.cost)).await
+                gate.ask(&named(Request::of(domain.as_deref(), &attributes).cost(self.cost), gate)).await
             }
         }
     }
+}
+
+/// The request, explained where a denial may have to name several limits.
+fn named<'a>(request: Request<'a>, gate: &Gate) -> Request<'a> {
+    let explain = gate.has_several_limits(&request);
+    Request { explain, ..request }
 }
 
 fn borrowed(attributes: &[(String, Vec<u8>)]) -> Vec<(&str, &[u8])> {
