@@ -20,9 +20,12 @@ pub(super) fn begin(gate: &Gate, ended: Receiver<Infallible>) {
     }
     let inner = Arc::downgrade(&gate.0);
     let tend = move || {
-        while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-            let Some(inner) = inner.upgrade() else { return };
+        // The first time at once: the clock's pace is known better after a moment than at its start.
+        while let Some(inner) = inner.upgrade() {
             Gate(inner).tend();
+            if ended.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
         }
     };
     // Where no thread can be had, decisions are as exact as ever: idle keys then make room only for keys that come.
