@@ -28,6 +28,8 @@ struct Scene<'a> {
     files: &'a [(&'a str, &'a str)],
     /// The file that the page's `toml` blocks are written to; empty: they are parts that no command reads.
     toml: &'a str,
+    /// The port of the Redis that the page presupposes.
+    redis: Option<u16>,
     /// Commands that the page presupposes.
     before: &'a [&'a str],
 }
@@ -36,7 +38,7 @@ struct Scene<'a> {
 #[track_caller]
 fn check(page: &str, least: usize, scene: &Scene<'_>) {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page)).unwrap();
-    let mut shell = Shell::new();
+    let mut shell = Shell::new(scene.redis);
     scene.files.iter().for_each(|(name, text)| shell.write(name, text));
     let mut commands = 0;
     for step in script::steps(&text) {
@@ -95,13 +97,11 @@ fn proxy() {
 #[test]
 fn migrating_from_pause() {
     let redis = servers::Server::redis(&[]);
-    let config = format!(
-        "[store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1:{}\"\n[[limiter]]\nname = \"notify\"\nalgorithm = \"buckets\"\n\
-         layout = \"pause\"\nlimits = [\"3 per day\"]\n",
-        redis.port
-    );
+    let config = "[store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1:6379\"\n[[limiter]]\nname = \"notify\"\nalgorithm = \"buckets\"\n\
+         layout = \"pause\"\nlimits = [\"3 per day\"]\n";
     let scene = Scene {
-        files: &[("tidegate.toml", &config)],
+        files: &[("tidegate.toml", config)],
+        redis: Some(redis.port),
         before: &["tidegate serve --config tidegate.toml"],
         ..Scene::default()
     };

@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use tidegate_testkit::servers::free_port;
 
 /// The ports that pages print.
-const PORTS: [&str; 5] = ["7400", "7401", "4040", "4041", "9000"];
+const PORTS: [&str; 6] = ["7400", "7401", "4040", "4041", "9000", REDIS];
+/// The port of a Redis that a page presupposes.
+const REDIS: &str = "6379";
 /// Not run here: they build and test all of this.
 const EXEMPT: [&str; 1] = ["./scripts/test"];
 
@@ -21,11 +23,12 @@ pub(crate) struct Shell {
 }
 
 impl Shell {
-    pub(crate) fn new() -> Shell {
+    pub(crate) fn new(redis: Option<u16>) -> Shell {
         let folder = Folder::new();
         fs::create_dir(folder.path("bin")).unwrap();
         std::os::unix::fs::symlink(TIDEGATE, folder.path("bin/tidegate")).unwrap();
-        let ports = PORTS.map(|_| free_port().to_string()).to_vec();
+        let port = |printed| if printed == REDIS { redis.unwrap_or_else(free_port) } else { free_port() };
+        let ports = PORTS.map(|printed| port(printed).to_string()).to_vec();
         Shell { folder, ports, running: Vec::new(), commands: 0 }
     }
 
