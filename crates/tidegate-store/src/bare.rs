@@ -26,7 +26,7 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A lock for very short sections. It does not queue, and must not be held across anything slow.
@@ -146,13 +146,17 @@ unsafe impl Sync for Words {}
 /// From so many bytes on words are pages: what is lost at their end, half a page on average, is below an eighth.
 const PAGES_MIN: usize = 16 << 10;
 const PAGE_BYTES: usize = 4 << 10;
+/// Most words that are pages, a quarter of what Linux lets a process have of them by default: the rest of the program needs some, too.
+const MAPPINGS_MAX: usize = 1 << 14;
+/// Words that are pages now.
+static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
 impl Words {
     pub(crate) fn zeroed(len: usize) -> Words {
         let bytes = Words::bytes_for(len);
-        if bytes >= PAGES_MIN
-            && let Some(start) = zeroed_pages(bytes)
-        {
+        let is_large = bytes >= PAGES_MIN && MAPPINGS.load(Ordering::Relaxed) < MAPPINGS_MAX;
+        if let Some(start) = is_large.then(|| zeroed_pages(bytes)).flatten() {
+            MAPPINGS.fetch_add(1, Ordering::Relaxed);
             return Words { start, len, pages: bytes };
         }
         let words: &mut [u64] = Box::leak(vec![0_u64; len].into_boxed_slice());
@@ -193,6 +197,7 @@ impl DerefMut for Words {
 impl Drop for Words {
     fn drop(&mut self) {
         if self.pages > 0 {
+            MAPPINGS.fetch_sub(1, Ordering::Relaxed);
             return free_pages(self.start, self.pages);
         }
         let words = NonNull::slice_from_raw_parts(self.start, self.len);
