@@ -116,7 +116,7 @@ impl Body for Reply {
     fn is_end_stream(&self) -> bool {
         match self {
             Reply::Own(text) => text.is_none(),
-            Reply::Forwarded(answer) => matches!(answer.0.streaming().state, State::Over),
+            Reply::Forwarded(answer) => answer.look(|state| matches!(state, State::Over)),
         }
     }
 
@@ -124,11 +124,11 @@ impl Body for Reply {
         match self {
             Reply::Own(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
             Reply::Forwarded(answer) => {
-                let length = match &answer.0.streaming().state {
+                let length = answer.look(|state| match state {
                     State::Held(held) => held.link.length(),
                     State::Over => Some(0),
                     State::Cut => None,
-                };
+                });
                 length.map_or_else(SizeHint::default, SizeHint::with_exact)
             }
         }
@@ -136,18 +136,27 @@ impl Body for Reply {
 }
 
 /// The upstream's body, with all that must be given back at its end.
-pub(crate) struct Answer(Arc<Shared>);
+pub(crate) enum Answer {
+    /// HTTP/1, where the listener notices a client that does not read.
+    Alone(Streaming),
+    /// HTTP/2, which asks for the next piece when the client has granted a window for it, and not at all while it has not: then
+    /// nothing but an alarm beside the body gives the slot back.
+    Watched(Arc<Watched>),
+}
 
-/// An answer that an alarm can end. HTTP/2 asks for the next piece when the client has granted a window for it, and not at all while it
-/// has not: then nothing but an alarm beside the body gives the slot back.
-struct Shared(Mutex<Streaming>);
-
-struct Streaming {
+pub(crate) struct Streaming {
     /// How long the upstream may be silent.
     silence: IdleTimeout,
-    /// How long the client may leave the next piece; `None`: HTTP/1, where the listener notices a client that does not read.
-    unread: Option<IdleTimeout>,
     state: State,
+}
+
+/// An answer that an alarm can end.
+pub(crate) struct Watched(Mutex<Watching>);
+
+struct Watching {
+    streaming: Streaming,
+    /// How long the client may leave the next piece; `None`: it is over.
+    unread: Option<IdleTimeout>,
 }
 
 enum State {
@@ -170,32 +179,37 @@ impl Answer {
     pub(crate) fn new(held: Held, silence: IdleTimeout) -> Answer {
         let is_http2 = held.client.connection.is_switched();
         let unread = is_http2.then(|| held.client.idle_timeout(held.client.state.client_ticks));
-        let shared = Arc::new(Shared(Mutex::new(Streaming { silence, unread, state: State::Held(held) })));
-        let over = {
-            let mut streaming = shared.streaming();
-            let over = streaming.take_if_over();
-            streaming.watch(&shared);
-            over
-        };
-        give_back(over);
-        Answer(shared)
+        let mut streaming = Streaming { silence, state: State::Held(held) };
+        give_back(streaming.take_if_over());
+        match unread {
+            None => Answer::Alone(streaming),
+            Some(unread) => {
+                let watched = Arc::new(Watched(Mutex::new(Watching { streaming, unread: Some(unread) })));
+                watched.watching().watch(&watched);
+                Answer::Watched(watched)
+            }
+        }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let mut streaming = self.0.streaming();
-        let frame = ready!(streaming.poll_frame(cx));
-        let over = streaming.take_if_over();
-        streaming.watch(&self.0);
-        drop(streaming);
+        let (frame, over) = match self {
+            Answer::Alone(streaming) => (ready!(streaming.poll_frame(cx)), streaming.take_if_over()),
+            Answer::Watched(watched) => ready!(watched.poll_frame(cx)),
+        };
         give_back(over);
         Poll::Ready(frame)
+    }
+
+    fn look<R>(&self, at: impl FnOnce(&State) -> R) -> R {
+        match self {
+            Answer::Alone(streaming) => at(&streaming.state),
+            Answer::Watched(watched) => at(&watched.watching().streaming.state),
+        }
     }
 }
 
 impl Streaming {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        // The client takes more.
-        self.unread.iter_mut().for_each(IdleTimeout::reset);
         let held = match &mut self.state {
             State::Held(held) => held,
             State::Over => return Poll::Ready(None),
@@ -224,11 +238,13 @@ impl Streaming {
             State::Over | State::Cut => None,
         }
     }
+}
 
+impl Watching {
     /// The client's time for the next piece begins.
-    fn watch(&mut self, shared: &Arc<Shared>) {
-        if let (State::Held(_), Some(unread)) = (&self.state, &mut self.unread) {
-            let alarm = Waker::from(Arc::clone(shared));
+    fn watch(&mut self, watched: &Arc<Watched>) {
+        if let (State::Held(_), Some(unread)) = (&self.streaming.state, &mut self.unread) {
+            let alarm = Waker::from(Arc::clone(watched));
             let _ = unread.poll_silence(&mut Context::from_waker(&alarm));
         }
     }
@@ -245,23 +261,36 @@ fn give_back(over: Option<Held>) {
     }
 }
 
-impl Shared {
-    fn streaming(&self) -> MutexGuard<'_, Streaming> {
+/// A piece of a body, and what is given back if it was the last.
+type Piece = (Option<Result<Frame<Bytes>, BodyError>>, Option<Held>);
+
+impl Watched {
+    fn watching(&self) -> MutexGuard<'_, Watching> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn poll_frame(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Piece> {
+        let mut watching = self.watching();
+        // The client takes more.
+        watching.unread.iter_mut().for_each(IdleTimeout::reset);
+        let frame = ready!(watching.streaming.poll_frame(cx));
+        let over = watching.streaming.take_if_over();
+        watching.watch(self);
+        Poll::Ready((frame, over))
     }
 
     /// Ends it, and drops what it held outside of the lock.
     fn end(&self) {
-        let mut streaming = self.streaming();
-        let ended = std::mem::replace(&mut streaming.state, State::Cut);
-        let unread = streaming.unread.take();
-        drop(streaming);
+        let mut watching = self.watching();
+        let ended = std::mem::replace(&mut watching.streaming.state, State::Cut);
+        let unread = watching.unread.take();
+        drop(watching);
         drop((ended, unread));
     }
 }
 
 /// The alarm: the client did not take the next piece in time.
-impl Wake for Shared {
+impl Wake for Watched {
     fn wake(self: Arc<Self>) {
         debug!("a client of HTTP/2 did not read its answer in time");
         self.end();
@@ -271,6 +300,8 @@ impl Wake for Shared {
 /// Also when the alarm still knows it.
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.0.end();
+        if let Answer::Watched(watched) = self {
+            watched.end();
+        }
     }
 }
