@@ -99,7 +99,7 @@ fn p6_max_wait_counts_from_the_arrival() {
         let answer = runtime().block_on(get(proxy.address(), "/a"));
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
         // It may have been faster than the others once.
-        assert!(since.elapsed() < Duration::from_secs(3), "{:?}: {answer}", since.elapsed());
+        assert!(since.elapsed() < Duration::from_secs(6), "{:?}: {answer}", since.elapsed());
     });
 }
 

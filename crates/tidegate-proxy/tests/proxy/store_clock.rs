@@ -24,7 +24,7 @@ fn start(replicas: usize) -> Scene {
         let gate = runtime.block_on(connect(&redis.url()));
         let limiter = gate.limiter(PROXY_LIMITER).unwrap();
         let policy = Policy { limiter, when_limited: WhenLimited::Reject, ..origin.policy(LIMIT) };
-        let settings = Settings { workers: 1, store_outage: Duration::from_millis(500), ..Settings::default() };
+        let settings = Settings { workers: 1, store_outage: Duration::from_secs(2), ..Settings::default() };
         let proxy = proxy_on(gate.clone(), policy, settings);
         (gate, proxy)
     };

@@ -111,7 +111,8 @@ fn p6_http2_clients_that_grant_no_window_lose_their_slots() {
         for _ in 0..20 {
             unread.push(sender.send_request(ask("/a")).await.unwrap());
         }
-        assert_eq!(var(&proxy, "in_flight").await, 20);
+        // On a busy machine the first may have lost theirs by now.
+        assert_eq!(var(&proxy, "forwarded").await, 20);
         eventually("all slots are back", async || var(&proxy, "in_flight").await == 0).await;
         // The rest of the answer is not made up.
         let body = unread.pop().unwrap().into_body().collect().await;
