@@ -97,6 +97,11 @@ impl Strict {
                 State::Body(_) | State::Chunk(_) => self.skip(bytes.len() - at),
                 State::Value if self.head.field == Field::Other => self.skip_value(&bytes[at..]),
                 State::RequestLine => self.skip_request_line(&bytes[at..]),
+                State::LineStart if let Some(name) = whole_name(&bytes[at..]) => {
+                    self.state = self.head.begin_value(Field::of(name));
+                    // A field that must not be here is refused at its colon.
+                    name.len() + usize::from(self.state != State::Bad)
+                }
                 State::Name if !matches!(self.head.name[0], b'c' | b't') => self.skip_name(&bytes[at..]),
                 state => {
                     self.state = self.head.next(state, bytes[at]);
@@ -146,17 +151,17 @@ impl Strict {
 
     /// The request line up to its end, of which the last bytes are kept.
     fn skip_request_line(&mut self, bytes: &[u8]) -> usize {
-        let plain = bytes.iter().position(|byte| *byte < b' ' || *byte == b'#').unwrap_or(bytes.len());
+        let plain = find(bytes, |byte| byte < b' ' || byte == b'#');
         let last = &bytes[plain.saturating_sub(self.head.version.len())..plain];
         self.head.version.rotate_left(last.len());
         let before = self.head.version.len() - last.len();
         self.head.version[before..].copy_from_slice(last);
-        self.line_goes_on(bytes.get(plain), State::RequestLineCr, plain)
+        self.line_goes_on(bytes, plain, State::RequestLineCr)
     }
 
     /// The name of a field that says nothing of framing, up to its colon.
     fn skip_name(&mut self, bytes: &[u8]) -> usize {
-        let plain = bytes.iter().position(|byte| *byte == b':' || !byte.is_ascii_graphic()).unwrap_or(bytes.len());
+        let plain = find(bytes, ends_name);
         match bytes.get(plain) {
             None => plain,
             Some(b':') => {
@@ -172,22 +177,58 @@ impl Strict {
 
     /// The value of a field that says nothing of framing, up to its end or the end of what is here.
     fn skip_value(&mut self, bytes: &[u8]) -> usize {
-        let plain = bytes.iter().position(|byte| *byte < b' ' && *byte != b'\t').unwrap_or(bytes.len());
-        self.line_goes_on(bytes.get(plain), State::ValueCr, plain)
+        let plain = find(bytes, |byte| byte < b' ' && byte != b'\t');
+        self.line_goes_on(bytes, plain, State::ValueCr)
     }
 
     /// After `plain` bytes: nothing more is here, the line ends, or something is wrong.
-    fn line_goes_on(&mut self, next: Option<&u8>, after_cr: State, plain: usize) -> usize {
-        match next {
-            None => plain,
-            Some(b'\r') => {
+    fn line_goes_on(&mut self, bytes: &[u8], plain: usize, after_cr: State) -> usize {
+        match bytes[plain..] {
+            [] => plain,
+            [b'\r', b'\n', ..] => {
+                self.state = State::LineStart;
+                plain + 2
+            }
+            [b'\r', ..] => {
                 self.state = after_cr;
                 plain + 1
             }
-            Some(_) => {
+            [..] => {
                 self.state = State::Bad;
                 plain
             }
+        }
+    }
+}
+
+/// The name of a field at the beginning of a line, if all of it is here.
+fn whole_name(line: &[u8]) -> Option<&[u8]> {
+    let (name, rest) = line.split_at(find(line, ends_name));
+    (!name.is_empty() && rest.first() == Some(&b':')).then_some(name)
+}
+
+fn ends_name(byte: u8) -> bool {
+    byte == b':' || !byte.is_ascii_graphic()
+}
+
+/// Where the first byte of a kind is, or the end: block by block, as a processor compares many bytes at once.
+#[inline]
+fn find(bytes: &[u8], is_of_kind: impl Fn(u8) -> bool) -> usize {
+    let (blocks, rest) = bytes.as_chunks::<16>();
+    let has_one = |block: &[u8; 16]| block.iter().fold(false, |found, byte| found | is_of_kind(*byte));
+    let from = match blocks.iter().position(has_one) {
+        Some(index) => index * 16,
+        None => bytes.len() - rest.len(),
+    };
+    bytes[from..].iter().position(|byte| is_of_kind(*byte)).map_or(bytes.len(), |found| from + found)
+}
+
+impl Field {
+    fn of(name: &[u8]) -> Field {
+        match name.len() {
+            14 if name.eq_ignore_ascii_case(CONTENT_LENGTH) => Field::Length,
+            17 if name.eq_ignore_ascii_case(TRANSFER_ENCODING) => Field::Coding,
+            _ => Field::Other,
         }
     }
 }
@@ -233,14 +274,14 @@ impl Head {
     }
 
     fn field(&mut self) -> State {
-        self.field = match self.name.get(..self.name_len) {
-            Some(CONTENT_LENGTH) => Field::Length,
-            Some(TRANSFER_ENCODING) => Field::Coding,
-            _ => Field::Other,
-        };
-        match self.field {
+        self.begin_value(self.name.get(..self.name_len).map_or(Field::Other, Field::of))
+    }
+
+    fn begin_value(&mut self, field: Field) -> State {
+        self.field = field;
+        match field {
             // Framing that comes after the body would be a second opinion.
-            _ if self.is_trailer && self.field != Field::Other => return State::Bad,
+            _ if self.is_trailer && field != Field::Other => return State::Bad,
             Field::Other => {}
             Field::Length => self.lengths += 1,
             Field::Coding => self.codings += 1,
