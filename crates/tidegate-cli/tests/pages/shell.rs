@@ -128,7 +128,7 @@ fn exec(text: &str) -> String {
     format!("{}exec {}", &text[..at], text[at..].trim_end_matches('&'))
 }
 
-/// Pieces of what is shown, between line ends and `…`, come in the output in this order; blanks and numbers aside. An exit code is a
+/// Pieces of what is shown, between line ends and `…`, come in the output in this order; blanks, numbers and durations aside. An exit code is a
 /// number that is compared.
 #[track_caller]
 fn check_output(page: &str, line: &str, shown: &str, output: &str) {
@@ -155,9 +155,24 @@ fn missing(shown: &str, output: &str) -> Option<String> {
     })
 }
 
-/// Without blanks, and with 0 for every number.
+/// Units of durations; `2 hours 1 minute` and `2 hours` differ by the time of day at most.
+const UNITS: [&str; 5] = ["week", "day", "hour", "minute", "second"];
+
+/// Without blanks, with 0 for every number and one word for every duration.
 fn plain(text: &str) -> String {
-    text.split_whitespace().map(without_numbers).collect()
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace().map(without_numbers) {
+        let bare = word.trim_end_matches(|char: char| !char.is_alphabetic());
+        let is_unit = UNITS.contains(&bare.strip_suffix('s').unwrap_or(bare));
+        if !is_unit || words.pop_if(|last| last == "0").is_none() {
+            words.push(word);
+            continue;
+        }
+        words.pop_if(|last| last == "DURATION");
+        words.push("DURATION".to_owned());
+        words.extend((bare != word).then(|| word[bare.len()..].to_owned()));
+    }
+    words.concat()
 }
 
 fn without_numbers(word: &str) -> String {
