@@ -348,7 +348,7 @@ fn a9_the_migration_from_pause_leaves_nothing_behind() {
     let commands: Vec<&str> = guide.lines().filter(|line| line.starts_with("redis-cli ")).collect();
     assert!(!commands.is_empty());
     for command in commands {
-        let command = command.replacen("redis-cli ", &format!("redis-cli -p {} ", redis.port), 1);
+        let command = command.replacen("-p 6379", &format!("-p {}", redis.port), 1);
         let output = Command::new("sh").args(["-c", &command]).output().unwrap();
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
     }
