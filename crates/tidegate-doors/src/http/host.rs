@@ -51,7 +51,25 @@ fn is_host(host: &[u8]) -> bool {
 
 /// RFC 3986's reg-name.
 fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(&byte)
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'.' | b'-'
+                | b'_'
+                | b'~'
+                | b'%'
+                | b'!'
+                | b'$'
+                | b'&'
+                | b'\''
+                | b'('
+                | b')'
+                | b'*'
+                | b'+'
+                | b','
+                | b';'
+                | b'='
+        )
 }
 
 /// A colon without a port is allowed, and stands for none.

@@ -96,6 +96,14 @@ impl Strict {
                 State::Bad => break,
                 State::Body(_) | State::Chunk(_) => self.skip(bytes.len() - at),
                 State::Value if self.head.field == Field::Other => self.skip_value(&bytes[at..]),
+                State::Value if let Some(length_len) = self.head.whole_length(&bytes[at..]) => {
+                    self.state = State::LineStart;
+                    length_len + 2
+                }
+                State::LineStart if bytes[at..].starts_with(b"\r\n") => {
+                    self.state = self.head.end();
+                    if self.state == State::Bad { 1 } else { 2 }
+                }
                 State::RequestLine => self.skip_request_line(&bytes[at..]),
                 State::LineStart if let Some(name) = whole_name(&bytes[at..]) => {
                     self.state = self.head.begin_value(Field::of(name));
@@ -307,6 +315,23 @@ impl Head {
             _ => return State::Bad,
         }
         State::Value
+    }
+
+    /// The value of a length, one blank and its digits as nearly all clients write it, if all of its line is here: how
+    /// many bytes that is. Whatever is written otherwise is looked at byte by byte.
+    fn whole_length(&mut self, line: &[u8]) -> Option<usize> {
+        if self.field != Field::Length || self.digits > 0 || self.value_ended {
+            return None;
+        }
+        let digits = line.strip_prefix(b" ")?;
+        let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let is_number = (1..=usize::from(LENGTH_DIGITS_MAX)).contains(&count);
+        if !is_number || !digits[count..].starts_with(b"\r\n") {
+            return None;
+        }
+        self.length = digits[..count].iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0'));
+        self.digits = u8::try_from(count).unwrap_or(LENGTH_DIGITS_MAX);
+        Some(1 + count)
     }
 
     fn value_end(&self) -> State {
