@@ -1,7 +1,7 @@
 //! `check_limit JSON`: one datagram for the keys of origin, agent and address.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
-use tidegate::{Algorithm, Gate, LimiterSpec, Micros, Policy, Rules};
+use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Micros, Policy, Rules};
 use tidegate_doors::udp::{Responder, Route, Routing, Scratch, Slot};
 use tidegate_wire::udp::{Request, reply_room};
 
@@ -17,12 +17,16 @@ fn responder() -> Responder {
         ipv6_prefix: None,
     };
     let routing = Routing { routes: patterns.map(route).to_vec(), ..Routing::default() };
-    Responder::new(Gate::embedded(Policy::new(limiters.to_vec()).unwrap()), &routing).unwrap()
+    let gate = Gate::with_clock(Policy::new(limiters.to_vec()).unwrap(), Clock::manual(NOW));
+    Responder::new(gate, &routing).unwrap()
 }
+
+/// When all datagrams come.
+const NOW: Micros = Micros::from_secs(1_000);
 
 fn ask(responder: &Responder, datagrams: &[&[u8]]) -> Vec<Option<Vec<u8>>> {
     let (mut scratch, mut slots) = (Scratch::default(), vec![Slot::default(); datagrams.len()]);
-    responder.answer(&mut scratch, datagrams, Micros::from_secs(1_000), &mut slots);
+    responder.answer(&mut scratch, datagrams, NOW, &mut slots);
     slots.iter().map(|slot| slot.reply().map(<[u8]>::to_vec)).collect()
 }
 
