@@ -1,4 +1,5 @@
 //! How often a server is asked.
+#![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
 use std::time::Duration;
