@@ -84,6 +84,13 @@ pub struct Incubating {
     submitted: u64,
 }
 
+impl Incubating {
+    /// An invalidated event goes at its time without a step.
+    fn goes_silently(&self, rules: &StreamRules, now_ms: u64) -> bool {
+        !self.valid && self.time_ms + rules.duration_ms <= now_ms
+    }
+}
+
 /// What is remembered of a text.
 #[derive(Clone, Copy, Debug)]
 struct Record {
@@ -163,6 +170,13 @@ impl Timeline {
     /// The snapshot: what incubates at [`Timeline::clock`], in the order of submission.
     pub fn snapshot(&self) -> impl ExactSizeIterator<Item = &Incubating> {
         self.incubating.iter()
+    }
+
+    /// The snapshot without the events that go without a step by `now`.
+    pub fn snapshot_at(&self, rules: &StreamRules, now: Micros) -> impl ExactSizeIterator<Item = &Incubating> {
+        let now_ms = now.get() / 1_000;
+        let gone = self.incubating.iter().take_while(|event| event.goes_silently(rules, now_ms)).count();
+        self.incubating.range(gone..)
     }
 
     /// The earliest time that anything here depends on: steps up to it may be forgotten.
@@ -307,7 +321,7 @@ impl Timeline {
     /// Forgets what goes without a step by `now`. For replays, so that a key frame is again what it was.
     pub fn forget(&mut self, rules: &StreamRules, now: Micros) {
         let now_ms = now.get() / 1_000;
-        while self.incubating.front().is_some_and(|front| !front.valid && front.time_ms + rules.duration_ms <= now_ms) {
+        while self.incubating.front().is_some_and(|front| front.goes_silently(rules, now_ms)) {
             self.drop_front();
         }
         self.expire(rules, now_ms);

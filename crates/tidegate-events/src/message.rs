@@ -30,9 +30,18 @@ fn delta(clock: u64, event: &str, time_ms: u64, kind: &str) -> String {
 /// The snapshot at the timeline's clock value.
 #[must_use]
 pub fn key_frame(timeline: &Timeline, epoch: Option<Epoch>) -> String {
-    let mut text = String::with_capacity(96 + timeline.snapshot().len() * 72);
-    let _ = write!(text, "{{\"clock\":{},\"snapshot\":[", timeline.clock());
-    for (index, Incubating { event, time_ms, valid, .. }) in timeline.snapshot().enumerate() {
+    snapshot(timeline.clock(), timeline.snapshot(), epoch)
+}
+
+/// These events at this clock value.
+pub(crate) fn snapshot<'t>(
+    clock: u64,
+    events: impl ExactSizeIterator<Item = &'t Incubating>,
+    epoch: Option<Epoch>,
+) -> String {
+    let mut text = String::with_capacity(96 + events.len() * 72);
+    let _ = write!(text, "{{\"clock\":{clock},\"snapshot\":[");
+    for (index, Incubating { event, time_ms, valid, .. }) in events.enumerate() {
         text.push_str(if index > 0 { ",{\"event\":" } else { "{\"event\":" });
         push_string(&mut text, event);
         let status = if *valid { "Valid" } else { "Invalid" };

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tidegate_core::Micros;
-use tidegate_core::timeline::{KEY_FRAME_EVENTS_MAX, Mode, Timeline};
+use tidegate_core::timeline::{KEY_FRAME_EVENTS_MAX, Mode, StreamRules, Timeline};
 use tidegate_store::StoreError;
 use tidegate_store::redis::{Lua, Redis, Reply};
 use tokio::task::JoinHandle;
@@ -165,10 +165,7 @@ impl Shared {
     pub(crate) async fn snapshot(&self) -> Snapshot {
         self.log.begun().await;
         let now = self.stream_time();
-        let mut mirror = self.mirror();
-        mirror.timeline.forget(&self.spec.rules, now);
-        let (clock, epoch) = mirror.place();
-        Snapshot { clock, epoch, body: message::key_frame(&mirror.timeline, Some(epoch)).into() }
+        self.mirror().snapshot(&self.spec.rules, now)
     }
 
     /// The store was never found since the start: there is no history to show.
@@ -340,6 +337,14 @@ impl Mirror {
     /// How far it has come.
     fn place(&self) -> (u64, Epoch) {
         (self.timeline.clock(), self.epoch)
+    }
+
+    /// What incubates now. The mirror stays as it is: the next step of the log may have an earlier time, and a key frame has to
+    /// be the same on every server.
+    fn snapshot(&self, rules: &StreamRules, now: Micros) -> Snapshot {
+        let (clock, epoch) = self.place();
+        let body = message::snapshot(clock, self.timeline.snapshot_at(rules, now), Some(epoch)).into();
+        Snapshot { clock, epoch, body }
     }
 }
 
