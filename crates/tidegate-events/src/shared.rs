@@ -251,8 +251,11 @@ impl Shared {
         let first = history.first().unwrap_or(dump.clock + 1);
         let begins_anew = first == dump.anew;
         let goes_on = is_same && (first == known + 1 || meets == Meets::Known);
-        let messages = history.messages(&self.spec.rules, epoch);
         let mut mirror = self.mirror();
+        let messages = match is_same && first == known + 1 {
+            true => history.messages_after(mirror.timeline.clone(), &self.spec.rules, epoch),
+            false => history.messages(&self.spec.rules, epoch),
+        };
         if goes_on || (begins_anew && known > 0 && first > known) {
             self.log.push(messages);
         } else {

@@ -6,7 +6,7 @@
 //!
 //! Known weakness: an invalidated event goes at its time without a step. One that went before its stream was read, and
 //! was invalidated before the oldest step that is taken back, is in none of the key frames that are made here. Subscribers
-//! have dropped it by then, too.
+//! have dropped it by then, too. A server that was there until right before that step knows better, and goes on from its own state.
 
 use super::reply::{Dump, Entry};
 use crate::Epoch;
@@ -143,8 +143,12 @@ impl History {
     }
 
     /// The steps' messages, in order.
-    pub(super) fn messages(self, rules: &StreamRules, epoch: Epoch) -> Vec<Message> {
-        let mut timeline = self.timeline();
+    pub(super) fn messages(&self, rules: &StreamRules, epoch: Epoch) -> Vec<Message> {
+        self.messages_after(self.timeline(), rules, epoch)
+    }
+
+    /// The same, from the state before the first step as a server that was there has it.
+    pub(super) fn messages_after(&self, mut timeline: Timeline, rules: &StreamRules, epoch: Epoch) -> Vec<Message> {
         let mut messages = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
             follow(&mut timeline, step, rules);

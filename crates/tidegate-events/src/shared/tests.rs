@@ -37,7 +37,11 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
     let mut now = Micros::from_millis(1_700_000_000_000 + random.below(1_000));
     let texts = [2, 10, 200][random.index(3)];
     let mut what = "start";
-    for _ in 0..submissions {
+    let (left_at, mut left) = (random.below(submissions), None);
+    for done in 0..submissions {
+        if done == left_at {
+            left = Some((timeline.clone(), told.len()));
+        }
         let event = format!("t{}", random.below(texts));
         let known = timeline.clock();
         let arguments = arguments(spec, Some(now), what, (known, epoch), &event);
@@ -83,6 +87,11 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
     }
     let again = history.messages(&spec.rules, epoch);
     assert_eq!(again, told, "C3, C6: taken back to the beginning and told again, {spec:?}");
+    let (mirror, seen) = left.unwrap();
+    let mut history = History::ending_with(&dump);
+    steps[seen..].iter().rev().for_each(|step| assert_eq!(history.take_back(step.clone()), Back::Taken, "{step:?}"));
+    let again = history.messages_after(mirror, &spec.rules, epoch);
+    assert_eq!(again, told[seen..], "C1, C6: told by a server that was away since, {spec:?}");
 }
 
 fn steps_of(log: &Reply, epoch: Epoch) -> Vec<Step> {
