@@ -33,8 +33,8 @@ pub(crate) struct Embedded {
 
 struct State {
     timeline: Timeline,
-    told: Told,
-    /// Whoever waits for the gathering batch.
+    outbox: Outbox,
+    /// Submitters that wait for the gathering batch.
     waiting: Vec<oneshot::Sender<()>>,
     /// A batch is on its way to disk.
     committing: bool,
@@ -44,11 +44,11 @@ struct State {
 }
 
 /// Where steps go.
-enum Told {
+enum Outbox {
     /// Into the log at once.
     AtOnce,
     /// Into the log once they are on disk.
-    Durably { batch: Batch, messages: Vec<Message> },
+    AfterCommit { batch: Batch, messages: Vec<Message> },
 }
 
 /// Whether a stream is kept on disk.
@@ -66,11 +66,11 @@ impl Embedded {
         durability: Durability,
         now: Now,
     ) -> Embedded {
-        let told = match durability {
-            Durability::None => Told::AtOnce,
-            Durability::Journal => Told::Durably { batch: Batch::default(), messages: Vec::new() },
+        let outbox = match durability {
+            Durability::None => Outbox::AtOnce,
+            Durability::Journal => Outbox::AfterCommit { batch: Batch::default(), messages: Vec::new() },
         };
-        let state = State { timeline, told, waiting: Vec::new(), committing: false, failed: None, stopped: false };
+        let state = State { timeline, outbox, waiting: Vec::new(), committing: false, failed: None, stopped: false };
         let embedded = Embedded { spec, now, epoch, log, state: Mutex::new(state), work: Condvar::new() };
         embedded.start();
         embedded
@@ -102,8 +102,8 @@ impl Embedded {
         if !state.has_undurable() {
             return Ok((outcome, None));
         }
-        let (told, durable) = oneshot::channel();
-        state.waiting.push(told);
+        let (committed, durable) = oneshot::channel();
+        state.waiting.push(committed);
         if !state.committing {
             self.work.notify_one();
         }
@@ -181,14 +181,14 @@ impl Embedded {
         let standing = Standing { epoch: self.epoch, clock, horizon_ms };
         let oldest_ms = state.timeline.oldest_ms();
         let mut waiting = std::mem::take(&mut state.waiting);
-        let (batch, messages) = state.told.gathered();
+        let (batch, messages) = state.outbox.gathered();
         state.committing = true;
         drop(state);
         while let Err(error) = commit(journal, &batch) {
-            // Those who wait are told that nobody knows; the batch is tried until it is on disk.
+            // Submitters that wait get an error, as it is not known whether their events will stand; the batch is tried until it is on disk.
             let mut state = self.state();
             state.failed = Some(error.to_string());
-            // After the cause is known: whoever is woken asks for it.
+            // After the cause is known: a submitter that is woken asks for it.
             waiting.clear();
             state.waiting.clear();
             if state.stopped {
@@ -196,7 +196,7 @@ impl Embedded {
             }
             drop(self.work.wait_timeout(state, RETRY_AFTER));
         }
-        self.tell(messages, waiting);
+        self.send(messages, waiting);
         // Room is a matter of housekeeping: it is tried again after the next commit.
         let _ = journal.tend(standing, oldest_ms);
         let mut state = self.state();
@@ -204,18 +204,18 @@ impl Embedded {
         Some(state)
     }
 
-    fn tell(&self, messages: Vec<Message>, waiting: Vec<oneshot::Sender<()>>) {
+    fn send(&self, messages: Vec<Message>, waiting: Vec<oneshot::Sender<()>>) {
         self.log.push(messages);
         for waiter in waiting {
-            // One who has left needs no answer.
+            // A submitter that has left needs no answer.
             let _ = waiter.send(());
         }
     }
 
     /// Lets the timeline act; its steps go where they belong.
     fn act<R>(&self, state: &mut State, act: impl FnOnce(&mut Timeline, Witness<'_>) -> R) -> R {
-        let State { timeline, told, .. } = state;
-        act(timeline, &mut |step, timeline| told.take(step, timeline, self.epoch, &self.log))
+        let State { timeline, outbox, .. } = state;
+        act(timeline, &mut |step, timeline| outbox.take(step, timeline, self.epoch, &self.log))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -230,19 +230,19 @@ fn commit(journal: &mut Journal, batch: &Batch) -> Result<(), JournalError> {
 
 impl State {
     fn has_undurable(&self) -> bool {
-        match &self.told {
-            Told::AtOnce => false,
-            Told::Durably { batch, .. } => !batch.is_empty() || self.committing || !self.waiting.is_empty(),
+        match &self.outbox {
+            Outbox::AtOnce => false,
+            Outbox::AfterCommit { batch, .. } => !batch.is_empty() || self.committing || !self.waiting.is_empty(),
         }
     }
 }
 
-impl Told {
+impl Outbox {
     fn take(&mut self, step: &Step, timeline: &Timeline, epoch: Epoch, log: &Log) {
-        let message = told_as(step, timeline, epoch);
+        let message = message_of(step, timeline, epoch);
         match self {
-            Told::AtOnce => log.push(message),
-            Told::Durably { batch, messages } => {
+            Outbox::AtOnce => log.push(message),
+            Outbox::AfterCommit { batch, messages } => {
                 batch.push(step);
                 messages.extend(message);
             }
@@ -251,14 +251,14 @@ impl Told {
 
     fn gathered(&mut self) -> (Batch, Vec<Message>) {
         match self {
-            Told::AtOnce => (Batch::default(), Vec::new()),
-            Told::Durably { batch, messages } => (std::mem::take(batch), std::mem::take(messages)),
+            Outbox::AtOnce => (Batch::default(), Vec::new()),
+            Outbox::AfterCommit { batch, messages } => (std::mem::take(batch), std::mem::take(messages)),
         }
     }
 }
 
 /// The message of a step, if it has one.
-pub(crate) fn told_as(step: &Step, timeline: &Timeline, epoch: Epoch) -> Option<Message> {
+pub(crate) fn message_of(step: &Step, timeline: &Timeline, epoch: Epoch) -> Option<Message> {
     let clock = step.clock()?;
     let body = message::of_step(step, timeline, Some(epoch))?.into();
     Some(Message { clock, epoch, body, is_key_frame: matches!(step, Step::KeyFrame { .. }) })
@@ -320,7 +320,7 @@ mod tests {
                 let said = runtime.block_on(line.submit("taco")).unwrap_err();
                 assert!(said.to_string().contains("cannot be written"), "{said}");
             }
-            assert!(!log.reaches_back_to(1.into()), "nothing was told");
+            assert!(!log.reaches_back_to(1.into()), "nothing was sent");
             assert!(line.failure().is_some_and(|failure| failure.cause.contains("free space")));
             line.stop();
             thread.join().unwrap();

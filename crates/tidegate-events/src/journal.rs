@@ -4,8 +4,8 @@
 //! lives for one duration only, a segment whose steps all lie before the oldest thing still alive is
 //! not needed any more: compaction is deleting files, and nothing is ever rewritten.
 //!
-//! Invariant: a step is told to nobody before its frame is synced. So what a crash tears off the
-//! end was never told, and is cut; anything else that does not add up is an error for people to look at. To tell the
+//! Invariant: a step is sent to no subscriber before its frame is synced. So what a crash tears off the
+//! end was never sent, and is cut; anything else that does not add up is an error for people to look at. To tell the
 //! two apart, a segment's head says how many bytes were synced. That is written after each sync, and comes to disk by
 //! itself or with the next one: it is never too much.
 
@@ -297,7 +297,7 @@ fn read(
         }
         let lost = bytes.len() - at;
         found.cut = Some(format!(
-            "{}: {lost} bytes from byte {at} on were not written to their end and are cut; nobody was told of them",
+            "{}: {lost} bytes from byte {at} on were not written to their end and are cut; no subscriber was sent them",
             path.display()
         ));
         Ok(())

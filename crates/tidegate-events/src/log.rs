@@ -171,7 +171,7 @@ impl Log {
         (kept.begins, kept.epoch)
     }
 
-    /// Whether one who has come so far can go on from there.
+    /// Whether a subscriber that has come so far can go on from there.
     pub(crate) fn reaches_back_to(&self, seen: Seen) -> bool {
         self.kept().reaches_back_to(seen)
     }
@@ -297,6 +297,6 @@ mod tests {
         log.push((1..=40).map(|clock| message(clock, 4 << 20, clock % 2 == 0)));
         assert!(log.reaches_back_to(30.into()), "key frames do not count against the deltas' room");
         log.push([message(41, 100 << 20, true)]);
-        assert_eq!(clocks(log.read(40.into(), 0, 1)), [41], "one that is larger than all room is told all the same");
+        assert_eq!(clocks(log.read(40.into(), 0, 1)), [41], "one that is larger than all room is kept all the same");
     }
 }

@@ -11,7 +11,7 @@ mod reply;
 #[cfg(test)]
 mod tests;
 
-use crate::embedded::told_as;
+use crate::embedded::message_of;
 use crate::log::Log;
 use crate::{Epoch, Now, Outcome, Overdue, Snapshot, StreamSpec, SubmitError, Unavailable, message};
 use history::{Back, History, follow};
@@ -40,7 +40,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const COPY_WITHIN: Duration = Duration::from_secs(10);
 /// How long after a failure the same is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// Longest sleep of the one who publishes: another may have submitted.
+/// Longest sleep of the publishing task: another server may have taken an event.
 const SLEEP_MAX: Duration = Duration::from_millis(250);
 /// Most calls in a row for one submission, when very much is due.
 const CALLS_MAX: usize = 10_000;
@@ -227,7 +227,7 @@ impl Shared {
         }
     }
 
-    /// Copies all: the mirror, and what the log holds that this server has not told (promise C6). Over the reader's connection:
+    /// Copies all: the mirror, and what the log holds that this server has not sent (promise C6). Over the reader's connection:
     /// a large stream would hold up the decisions behind it.
     async fn copy(&self, reader: &Redis) -> Result<bool, StoreError> {
         let [head, records, incubating, ..] = &self.keys;
@@ -237,17 +237,17 @@ impl Shared {
         let (known, ours) = self.mirror().place();
         let is_same = known > 0 && dump.epoch == Some(ours);
         let Some(epoch) = dump.epoch.filter(|_| dump.clock > 0 && (dump.clock >= known || !is_same)) else {
-            // Nobody has begun it, or Redis came back with less than was told; the publisher is about to say so there.
+            // No server has begun it, or Redis came back with less than was sent; the publishing task is about to say so there.
             sleep(Duration::from_millis(5)).await;
             return Ok(false);
         };
-        let told = match is_same {
+        let sent = match is_same {
             true => known,
             // Another history: it goes on here with the key frame that this server caused when it noticed, if it has.
             false if known > 0 && dump.anew > known => dump.anew - 1,
             false => 0,
         };
-        let (history, meets) = self.history(reader, &dump, epoch, told).await?;
+        let (history, meets) = self.history(reader, &dump, epoch, sent).await?;
         let first = history.first().unwrap_or(dump.clock + 1);
         let begins_anew = first == dump.anew;
         let goes_on = is_same && (first == known + 1 || meets == Meets::Known);
@@ -259,7 +259,7 @@ impl Shared {
         if goes_on || (begins_anew && known > 0 && first > known) {
             self.log.push(messages);
         } else {
-            // Before the key frame after a loss there is nothing more to be had: who stood anywhere there goes on with it.
+            // Before the key frame after a loss there is nothing more to be had: a subscriber that stood anywhere there goes on with it.
             let before = if begins_anew { 0 } else { first - 1 };
             self.log.begin(before, epoch, messages);
         }
@@ -273,7 +273,7 @@ impl Shared {
         reader: &Redis,
         dump: &Dump,
         epoch: Epoch,
-        told: u64,
+        sent: u64,
     ) -> Result<(History, Meets), StoreError> {
         let (mut history, log) = (History::ending_with(dump), &self.keys[4]);
         loop {
@@ -285,7 +285,7 @@ impl Shared {
                 return Ok((history, Meets::Nothing));
             }
             for logged in steps {
-                if logged.step.clock().is_some_and(|clock| clock <= told) {
+                if logged.step.clock().is_some_and(|clock| clock <= sent) {
                     return Ok((history, Meets::Known));
                 }
                 if !logged.is_of(epoch) || history.take_back(logged.step) == Back::Enough {
@@ -319,7 +319,7 @@ impl Shared {
                 break;
             }
             follow(&mut mirror.timeline, &logged.step, &self.spec.rules);
-            messages.extend(told_as(&logged.step, &mirror.timeline, epoch));
+            messages.extend(message_of(&logged.step, &mirror.timeline, epoch));
         }
         let all = messages.len() == count;
         // Under the lock: a snapshot and the log must agree.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// Above so many bytes a snapshot is used again for the next subscriber, with the deltas since: encoding it
-/// anew for each of many who come together would hold the stream up.
+/// anew for each of many subscribers that come at once would hold the stream up.
 const SHARED_BYTES: usize = 512 << 10;
 /// And for so many messages.
 const SHARED_FOR: u64 = 4_096;
@@ -59,7 +59,7 @@ pub struct Counts {
     pub conflict: u64,
     /// Events that were refused for want of room.
     pub full: u64,
-    /// Events of which nobody knows what became of them.
+    /// Events whose outcome is not known.
     pub unavailable: u64,
     /// Subscribers now.
     pub subscribers: u64,

@@ -1,6 +1,6 @@
 //! All streams of a server: opened together, and stopped together.
 
-use crate::embedded::{Durability, Embedded, told_as};
+use crate::embedded::{Durability, Embedded, message_of};
 use crate::journal::{Journal, JournalError, Standing, io_error};
 use crate::line::Line;
 use crate::log::Log;
@@ -166,7 +166,7 @@ fn hold(folder: &Path) -> Result<File, JournalError> {
     }
 }
 
-/// Replays a stream's journal: its state, and the messages for those who resume.
+/// Replays a stream's journal: its state, and the messages for subscribers that resume.
 fn restore(spec: StreamSpec, folder: Option<&Path>) -> Result<Restored, JournalError> {
     let Some(folder) = folder else {
         let (timeline, epoch) = (Timeline::default(), Epoch::draw());
@@ -181,7 +181,7 @@ fn restore(spec: StreamSpec, folder: Option<&Path>) -> Result<Restored, JournalE
         if let Step::KeyFrame { time_ms, .. } = step {
             timeline.forget(&rules, Micros::from_millis(time_ms));
         }
-        log.push(told_as(&step, timeline, standing.epoch));
+        log.push(message_of(&step, timeline, standing.epoch));
     })?;
     let (timeline, log) = replayed.unwrap_or_else(|| begin(found.standing));
     Ok(Restored { spec, timeline, epoch: found.standing.epoch, log, journal: Some(journal), cut: found.cut })

@@ -10,7 +10,7 @@
 
 use super::reply::{Dump, Entry};
 use crate::Epoch;
-use crate::embedded::told_as;
+use crate::embedded::message_of;
 use crate::log::{DELTA_BYTES_MAX, KEY_FRAME_BYTES_MAX, MESSAGES_MAX, Message};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -152,7 +152,7 @@ impl History {
         let mut messages = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
             follow(&mut timeline, step, rules);
-            messages.extend(told_as(step, &timeline, epoch));
+            messages.extend(message_of(step, &timeline, epoch));
         }
         messages
     }

@@ -17,13 +17,13 @@ if not now then
 end
 local what, strict, D, most = ARGV[2], ARGV[3] == 'strictly-once', tonumber(ARGV[4]), tonumber(ARGV[5])
 local every, frame_most, kept, known = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9])
-local STEPS_MAX = 500                   -- of one call: nobody else is served meanwhile
+local STEPS_MAX = 500                   -- of one call: no other client is served meanwhile
 local STEP_BACK_MS = 1000               -- a clock that is set back further goes on from where it was
-local LOST_JUMP = 1000000               -- after a possible loss: above every clock value that anybody was told
+local LOST_JUMP = 1000000               -- after a possible loss: above every clock value that was sent to any subscriber
 local KEEP_MS = 30 * 86400000           -- how long a stream outlives its last server
 
 -- Which run of which server this is. After a failover or a restart it is another one than the last that made a step
--- here, and may have less than that one had and told. A user who may not ask gets no name, and no such notice.
+-- here, and may have less than that one had and sent. A user without the right to ask gets no name, and no such notice.
 local info = redis.pcall('INFO', 'server')
 local run = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
 
@@ -41,7 +41,7 @@ horizon = math.max(horizon, ms)
 ms = horizon
 
 local function text(number) return string.format('%.0f', number) end
-local function tell(kind, ...)
+local function log_step(kind, ...)
   clock = clock + 1
   redis.call('XADD', KEYS[5], 'MAXLEN', '~', kept, text(clock) .. '-0', 's', kind, 'h', epoch, ...)
 end
@@ -61,13 +61,13 @@ local lost = known > clock or (head[5] and head[5] ~= run) or (known > 0 and epo
 if lost then
   -- Before anything is published: subscribers begin anew with this key frame, and miss no publication after it.
   clock = math.max(known, clock) + LOST_JUMP
-  tell('K', 't', text(ms))
+  log_step('K', 't', text(ms))
   redis.call('HSET', KEYS[1], 'anew', text(clock))
   frame = ms + every
 end
 if head[5] ~= run then redis.call('HSET', KEYS[1], 'run', run) end
 if not head[6] then redis.call('HSET', KEYS[1], 'epoch', epoch) end
--- Only a start after nobody was there finds events overdue.
+-- Only a start after a time without servers finds events overdue.
 local invalidates = what == 'start' and ARGV[11] == 'invalidate' and ms - was > 5000
 
 local steps, more = 0, false
@@ -80,7 +80,7 @@ while true do
   steps = steps + 1
   redis.call('ZREM', KEYS[3], event)
   if r and r.valid then
-    tell(invalidates and 'I' or 'P', 'e', event, 't', text(r.time), 'l', text(r.last))
+    log_step(invalidates and 'I' or 'P', 'e', event, 't', text(r.time), 'l', text(r.last))
   end
   if not redis.call('ZSCORE', KEYS[4], event) then redis.call('HDEL', KEYS[2], event) end
 end
@@ -94,7 +94,7 @@ if not more then
 end
 if not more and (not frame or frame <= ms) then
   if not frame or redis.call('ZCARD', KEYS[3]) <= frame_most then
-    tell('K', 't', text(ms))
+    log_step('K', 't', text(ms))
   end
   local next_frame = (frame or ms) + every
   frame = next_frame > ms and next_frame or ms + every
@@ -110,7 +110,7 @@ elseif what == 'submit' then
     code, value = 2, r.last + D
   elseif r then
     local last = math.max(r.last, ms)
-    if r.valid then tell('I', 'e', event, 't', text(r.time), 'l', text(last)) end
+    if r.valid then log_step('I', 'e', event, 't', text(r.time), 'l', text(last)) end
     r.last, r.valid = last, false
     keep(event, r)
     redis.call('ZADD', KEYS[4], text(last), event)
@@ -121,7 +121,7 @@ elseif what == 'submit' then
     local time = front and record(front).time or tonumber(first)
     code, value = 3, math.min(time, tonumber(first) or time) + D
   else
-    tell('S', 'e', event, 't', text(ms))
+    log_step('S', 'e', event, 't', text(ms))
     keep(event, { time = ms, last = ms, submitted = clock, valid = true })
     redis.call('ZADD', KEYS[3], text(clock), event)
     code, value = 1, clock

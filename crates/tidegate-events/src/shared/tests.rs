@@ -50,7 +50,7 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
         let theirs = Transition::read(&reply).unwrap();
         let mut witness = |step: &Step, timeline: &Timeline| {
             steps.extend(step.clock().map(|_| step.clone()));
-            told.extend(told_as(step, timeline, epoch));
+            told.extend(message_of(step, timeline, epoch));
         };
         let ours = match what {
             "start" => {
@@ -174,7 +174,7 @@ fn c1_a_snapshot_in_between_changes_no_key_frame() {
         let mut told = Vec::new();
         for (at, step) in steps.iter().enumerate() {
             follow(&mut mirror.timeline, step, &spec.rules);
-            told.extend(told_as(step, &mirror.timeline, epoch));
+            told.extend(message_of(step, &mirror.timeline, epoch));
             if asked_after == Some(at) {
                 let snapshot = mirror.snapshot(&spec.rules, Micros::from_millis(1_300));
                 assert!(!std::str::from_utf8(&snapshot.body).unwrap().contains("taco"), "its time is up");
