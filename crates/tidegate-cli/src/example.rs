@@ -1,4 +1,4 @@
-//! The policy for those who have none yet: every kind of limiter, small enough to run into.
+//! The policy of a server that was started without one: every kind of limiter, small enough to run into.
 
 use crate::config::Config;
 

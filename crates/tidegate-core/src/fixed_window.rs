@@ -15,7 +15,7 @@
 //! from it. Aligned: the count belongs to the new current window if the old one began inside it.
 //!
 //! **Replicas** may share an aligned window's limit (A8): what this process may take is worked out from the window's
-//! number, so that it changes with the window and not with the clock of whoever asks.
+//! number, so that it changes with the window and not with the clock of the process that asks.
 //!
 //! **Promise** (A2): no window holds more than the count. **Weakness**: a burst at the end of one
 //! window and another at the start of the next put up to twice the count into one period.

@@ -1,6 +1,6 @@
 //! Replicas that share a limit with no store on the request's path: who may start how often in which window.
 //!
-//! **The idea.** R replicas split N starts a window. Who is a replica is written in one *register* of a store,
+//! **The idea.** R replicas split N starts a window. The replicas are written in one *register* of a store,
 //! the [`Roster`], by compare-and-swap. It says for each window who takes part in it, and it ends at a *horizon*:
 //! windows before it are **assigned**, and an assignment is never changed. Whoever joins, leaves or falls
 //! silent does so from the horizon on. A replica grants in a window only by an assignment that it has read. So two
@@ -15,16 +15,16 @@
 //!
 //! **Lost registers.** A register may be lost whole (flushed, expired). A new one begins after all that the
 //! lost one could have assigned: assignments reach a lease ahead of some replica's clock, so a lease and the margin
-//! ahead of the clock of whoever has seen the new register is late enough, if no two clocks differ by
+//! ahead of the clock of any replica that has seen the new register is late enough, if no two clocks differ by
 //! more than [`Terms::margin`]. That is the one place where safety needs clocks.
 //!
 //! **An example.** 90 per minute, replicas a, b and c have 30 each; the lease is 3 s. b is killed at 12:00:20.
 //! The others go on renewing, and the horizon stays at 12:01:00. At 12:00:24 b has been silent for longer than a
-//! lease, and a writes: from 12:01:00 on, a and c. Until then b's 30 are nobody's. Had b died at 12:00:58, then
+//! lease, and a writes: from 12:01:00 on, a and c. Until then no replica has b's 30. Had b died at 12:00:58, then
 //! 12:01 would have been assigned already, and the two would have 45 each from 12:02:00.
 //!
 //! **Known weakness.** The parts of a replica without demand are not used by the others: that is the
-//! price of asking nobody. One replica whose clock is far ahead pushes the horizon there, and until then the members
+//! price of asking no server. One replica whose clock is far ahead pushes the horizon there, and until then the members
 //! stay who they are. Where N < R, some have no start in a window; who they are changes from window to window.
 //!
 //! What is not here: the store, timers, randomness.
@@ -48,14 +48,14 @@ use crate::Micros;
 pub struct Terms {
     /// The length of a window.
     pub period: Micros,
-    /// How far ahead windows are assigned, and after how much silence somebody is taken for gone.
+    /// How far ahead windows are assigned, and after how much silence a replica is taken for gone.
     pub lease: Micros,
     /// How far two clocks may differ.
     pub margin: Micros,
 }
 
 impl Terms {
-    /// The longest lease: nobody gains by promising further ahead.
+    /// The longest lease: nothing is gained by assigning further ahead.
     const LEASE_MAX: Micros = Micros::from_secs(3);
     /// The shortest: less is gone with one slow reply.
     const LEASE_MIN: Micros = Micros::from_millis(200);

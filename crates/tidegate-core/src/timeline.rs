@@ -21,7 +21,7 @@
 //! is then taken as received at the latest time seen, as its record may have been dropped by that.
 //!
 //! **Cost.** O(log n) a step; about 150 bytes an event of 20 bytes. Texts are ordered, not hashed, so
-//! that nobody can choose colliding ones.
+//! that no client can choose colliding ones.
 
 mod step;
 #[cfg(test)]
@@ -61,7 +61,7 @@ pub struct StreamRules {
     pub snapshot_every_ms: u64,
 }
 
-/// What happens at start to events that came due while nobody published them.
+/// What happens at start to events that came due while no server ran.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Overdue {
     /// They are published, late.

@@ -11,7 +11,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// What a field is to a proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// For whoever comes behind.
+    /// For the servers behind this one.
     Plain,
     Host,
     Length,
@@ -192,7 +192,7 @@ pub(crate) fn push_field(head: &mut Vec<u8>, name: &HeaderName, value: &HeaderVa
 }
 
 /// May it stand behind a body (RFC 9110, 6.5.1)? There, who merges it into the head would have framing, a way here,
-/// credentials or a content that nobody looked at when the request came.
+/// credentials or a content that was not looked at when the request came.
 pub(crate) fn may_trail(name: &HeaderName) -> bool {
     Role::of(name) == Role::Plain && !HEAD_ONLY.contains(name)
 }

@@ -69,7 +69,7 @@ impl Rules {
         Rules { policy, denials, upstream_ticks, generation }
     }
 
-    /// Who may not start now does not wait.
+    /// A request that may not start now does not wait.
     pub(crate) fn rejects(&self) -> bool {
         self.policy.when_limited == WhenLimited::Reject
     }

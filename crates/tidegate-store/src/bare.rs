@@ -91,7 +91,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one, so nobody writes.
+        // SAFETY: this guard is the only one, so no other thread writes.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -201,7 +201,7 @@ impl Drop for Words {
             return free_pages(self.start, self.pages);
         }
         let words = NonNull::slice_from_raw_parts(self.start, self.len);
-        // SAFETY: it was leaked from a box of this length, and nobody else frees it.
+        // SAFETY: it was leaked from a box of this length, and nothing else frees it.
         drop(unsafe { Box::from_raw(words.as_ptr()) });
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Decisions are stamped by an *authority clock*. For the embedded store that is the process's:
 //! the wall clock at start, carried on by the monotonic clock, so that an administrator's or NTP's
-//! step back is not seen at all: it admits nothing extra and locks nobody out (promise T1). A step
+//! step back is not seen at all: it admits nothing extra and locks no key out (promise T1). A step
 //! forward is followed, so that aligned windows stay aligned with the world's.
 //! Simulations and tests set a clock by hand. A process has one clock: clones of it are the same clock.
 

@@ -187,7 +187,7 @@ impl Directory {
     }
 }
 
-/// Key names and the hash's seeds are nobody else's business.
+/// Key names and the hash's seeds are for this user's eyes only.
 fn private_file(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(true);

@@ -3,7 +3,7 @@
 //! The questions and answers are in `question.rs`, what a store has to do in `backend.rs`. A new store is a folder
 //! whose `Store` implements [`Backend`] and has `connect`, whose `Url` has `is_of` and `capabilities`, and a line in
 //! `each_store!`. This is the one place where features are
-//! looked at: past it nobody knows which stores were compiled in, or which one is asked.
+//! looked at: past it no code knows which stores were compiled in, or which one is asked.
 
 mod backend;
 mod embedded;

@@ -13,7 +13,7 @@
 mod decimal;
 
 /// Longest request, in bytes. A longer datagram is cut here, as the original server did: silence would
-/// admit it, after the client's whole timeout, whoever sends long keys.
+/// admit it, after the client's whole timeout, for every client that sends long keys.
 pub const REQUEST_LEN_MAX: usize = 1_000;
 /// Longest reply: `get_stats` echoes id and key, 999 bytes at most, beside three numbers.
 pub const REPLY_LEN_MAX: usize = REQUEST_LEN_MAX + 100;

@@ -55,7 +55,7 @@ pub struct Head {
 pub enum Violation {
     /// Clients must mask.
     Unmasked,
-    /// Reserved bits or an opcode that nobody defined.
+    /// Reserved bits or an opcode that is not defined.
     Reserved,
     /// A control frame of more than 125 bytes, or in parts.
     Control,

@@ -83,7 +83,7 @@ pub enum Status {
 /// A limit that was reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Who reached it.
+    /// The identifier that reached it.
     pub identifier: Vec<u8>,
     /// The sum, newest first, at which it was reached.
     pub sum: u64,
@@ -155,7 +155,7 @@ impl Gate {
 }
 
 impl Action {
-    /// Who acts.
+    /// The identifier that acts.
     #[must_use]
     pub fn identifier(&self) -> &[u8] {
         &self.identifier

@@ -162,7 +162,7 @@ impl LimiterSpec {
         (!self.by.is_empty()).then_some(key)
     }
 
-    /// The key that somebody who names this limiter means: the same that the attributes would have made.
+    /// The key that a caller who names this limiter means: the same that the attributes would have made.
     pub(crate) fn key_by_name<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
         match self.by.as_slice() {
             [only] if only == ADDRESS => self.ipv6_prefix.key_of_text(key),
@@ -403,7 +403,7 @@ mod tests {
         assert!(error.to_string().contains(part), "{error}");
     }
 
-    /// With whole addresses, whoever has a /64 has 2^64 keys.
+    /// With whole addresses, a client with a /64 has 2^64 keys.
     #[test]
     fn s2_ipv6_addresses_count_by_their_network_by_name_as_by_attributes() {
         let check = |by: &[&str], bits: u8, key: &str| {

@@ -85,7 +85,7 @@ fn whole(mut specs: Vec<(LimiterSpec, Place)>, problems: &mut Vec<Problem>) -> P
     }
 }
 
-/// The names in the file, those of limiters that are refused too: whoever refers to one of these makes no mistake.
+/// The names in the file, those of limiters that are refused too: a setting that refers to one of these is no second mistake.
 pub(super) fn names(root: &Table) -> Vec<&str> {
     let node = root.position("limiter").map(|at| &root.entries[at].node);
     let tables = node.and_then(tables).unwrap_or_default();

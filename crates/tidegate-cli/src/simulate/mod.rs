@@ -151,7 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     }
 }
 
-/// The format that was asked for, or that the first line has. A log that is taken for one says so: somebody may have meant a trace.
+/// The format that was asked for, or that the first line has. A file that is taken for a log is named as one in the output: the user may have meant a trace.
 fn format(args: &Args, input: &mut Input) -> Result<Format, String> {
     if let Some(format) = args.format {
         return Ok(format);

@@ -2,7 +2,7 @@
 //!
 //! The way: read the register, [`Replica::learn`] it, write [`Replica::renewed`] by compare-and-swap against
 //! what was read; if that fails, again with what is there now. [`Terms::beat`] says how often. What was learnt
-//! stays true, whatever happens to the writing: so a reply that is lost, late or for somebody else does no harm.
+//! stays true, whatever happens to the writing: so a reply that is lost, late or for another replica does no harm.
 
 use super::roster::{MEMBERS_MAX, Roster, SPANS_MAX, Span};
 use super::{ReplicaId, Schedule, Terms};
@@ -65,7 +65,7 @@ impl Replica {
         known.copied().unwrap_or(Heard { id, beat, since: now })
     }
 
-    /// What to write over `seen`, which was learnt before: this replica was heard, those who are silent
+    /// What to write over `seen`, which was learnt before: this replica was heard, those that are silent
     /// are gone, and the windows of the next lease are assigned. `None`: the register is empty.
     #[must_use]
     pub fn renewed(&self, seen: Option<&Roster>, now: Micros) -> Roster {
@@ -97,7 +97,7 @@ impl Replica {
         Some(roster)
     }
 
-    /// Assigns nothing: how long it took until it was written is not known. Who reads it opens it.
+    /// Assigns nothing: how long it took until it was written is not known. The replica that reads it opens it.
     fn new_roster(&self, now: Micros) -> Roster {
         let first = self.after_all_assigned(now);
         let beats = vec![(self.id, now.get())];

@@ -36,7 +36,7 @@ pub(super) const SPANS_MAX: usize = 32;
 pub struct Roster {
     /// The first window that is not assigned. `None`: the register is new, and assigns nothing yet.
     pub(super) horizon: Option<u64>,
-    /// Who takes part, in order of the windows from which on.
+    /// The members, in order of the windows from which on they take part.
     pub(super) spans: Vec<Span>,
     /// A number for each member of the last span, which it counts up to be heard.
     pub(super) beats: Vec<(ReplicaId, u64)>,

@@ -57,7 +57,7 @@ impl Schedule {
         Schedule { stretches: vec![Stretch { first: 0, end: u64::MAX, rank, of }] }
     }
 
-    /// The share of `count` in this window. `None`: nobody knows yet, and nothing may be started.
+    /// The share of `count` in this window. `None`: it is not known yet, and nothing may be started.
     #[must_use]
     pub fn share(&self, count: u32, window: u64) -> Option<u32> {
         let stretch = self.at(window)?;

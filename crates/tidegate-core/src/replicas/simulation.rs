@@ -48,7 +48,7 @@ enum Sabotage {
     ChangeAtOnce,
     /// A new register opens with the next window.
     NoGap,
-    /// Who is silent stays a member.
+    /// A replica that is silent stays a member.
     NeverDrop,
 }
 

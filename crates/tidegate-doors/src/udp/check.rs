@@ -2,7 +2,7 @@
 //!
 //! `{"origin": "ws", "ip": "192.0.2.1", "ua": "Picard"}` stands for `ws ua=Picard`, `ws ip=192.0.2.1` and
 //! `ws global`, in this order. Numbers and truth values count as their text. An object that ends too early
-//! counts by the fields that are whole: a datagram is cut at 1,000 bytes, and silence would admit whoever
+//! counts by the fields that are whole: a datagram is cut at 1,000 bytes, and silence would admit a client that
 //! sends a long agent. Anything that is no object gets silence, like any other datagram that is no request.
 
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};

@@ -66,8 +66,8 @@ impl Members {
         token: Option<Arc<str>>,
         by: Instant,
     ) -> Result<Json, (StoreError, Then)> {
-        let nobody = || unreachable(&self.addresses(), "it has no members".to_owned());
-        let mut last = (self.down().unwrap_or_else(nobody), Then::Tell);
+        let no_member = || unreachable(&self.addresses(), "it has no members".to_owned());
+        let mut last = (self.down().unwrap_or_else(no_member), Then::Tell);
         for (index, member) in self.in_turn().filter(|(_, member)| member.breaker.answers()) {
             let answer: Answer = member.ask(&Ask { path, body, token: token.clone() }, by).await;
             match answer {

@@ -1,4 +1,4 @@
-//! Who we are at etcd: a token, got for a user and a password.
+//! The login at etcd: a token, got for a user and a password.
 //!
 //! etcd hashes passwords slowly on purpose, for longer than a decision may take. So logging in is a task of its
 //! own, which callers wait for until their deadlines and which goes on without them. Invariants: one login at a

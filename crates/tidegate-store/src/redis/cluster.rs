@@ -38,7 +38,7 @@ struct Shared {
     asked: watch::Sender<u64>,
 }
 
-/// Who answers for what.
+/// Which node answers for which slot.
 struct Map {
     /// For each slot the place of its node below, or `NOBODY`.
     owners: Vec<u16>,
@@ -202,11 +202,11 @@ impl Shared {
         let map = self.map();
         let node = map.owners.get(usize::from(slot)).and_then(|owner| map.nodes.get(usize::from(*owner)));
         node.map(|node| Arc::clone(&node.link)).ok_or_else(|| {
-            let nobody = || {
+            let no_node = || {
                 let why = format!("no node of the cluster has slot {slot}; look at CLUSTER SLOTS");
                 unusable(&self.seeds.join(","), why)
             };
-            map.error.clone().unwrap_or_else(nobody)
+            map.error.clone().unwrap_or_else(no_node)
         })
     }
 

@@ -17,7 +17,7 @@ pub(crate) const PROBE: [&[u8]; 2] = [b"GET", b"tg:probe"];
 /// A write that changes nothing: a server that takes no writes refuses it. It could not decide anything.
 const WRITE: [&[u8]; 3] = [b"PEXPIRE", b"tg:probe", b"1"];
 
-/// Who we are at a server, and what it has to be.
+/// The user at a server, and what kind of server it has to be.
 #[derive(Clone)]
 pub(crate) struct Login {
     user: Option<String>,

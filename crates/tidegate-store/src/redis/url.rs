@@ -23,7 +23,7 @@ pub struct Url {
     pub database: u32,
     /// What the sentinels call the master; empty for other kinds.
     pub master: String,
-    /// Who we are at the sentinels, if they want to know: user and password.
+    /// User and password at the sentinels, if they want them.
     pub sentinel: (Option<String>, Option<String>),
     /// With TLS: the trusted CAs and the client's certificate.
     pub tls: Option<Tls>,

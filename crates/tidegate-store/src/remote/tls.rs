@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 /// Where certificates are; none of them is needed.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct TlsFiles {
-    /// Who may sign the server's certificate, in PEM; without it Mozilla's roots.
+    /// The authority that may sign the server's certificate, in PEM; without it Mozilla's roots.
     pub ca: Option<PathBuf>,
     /// Our own certificate and its key, in PEM, for servers that ask for them.
     pub client: Option<(PathBuf, PathBuf)>,

@@ -127,7 +127,7 @@ pub enum Meaning {
     NoReplicas,
     /// A replica without its master.
     MasterDown,
-    /// A script of somebody's runs for too long.
+    /// A script of another client's runs for too long.
     Busy,
     /// The slot lives on another node.
     Moved,

@@ -59,7 +59,7 @@ pub struct When {
 /// When it was decided, by the store's clock, and what each key was told, in the order of the questions.
 pub type Answers = (Micros, Vec<PartAnswer>);
 
-/// Who asks a store for starts and slots: one replica of the replicas that share a pool of them.
+/// The caller that asks a store for starts and slots: one replica of the replicas that share a pool of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holder<'a> {
     /// What the replicas of one limit have in common.
@@ -88,7 +88,7 @@ pub struct Swap<'a> {
     pub expiry: Duration,
 }
 
-/// What a store can do. Validation and refusals ask this; nobody asks which store it is.
+/// What a store can do. Validation and refusals ask this; no code asks which store it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// The store's name, for people.

@@ -1,7 +1,7 @@
-//! Housekeeping that nobody has to call: a thread tends the gate once a second, and ends with it.
+//! Housekeeping that no caller has to ask for: a thread tends the gate once a second, and ends with it.
 //!
 //! No decision waits for it or knows of it. A gate whose clock is set by hand has none, as its time stands still between two
-//! settings and a simulation must come out the same every time: whoever sets that clock calls [`Gate::tend`].
+//! settings and a simulation must come out the same every time: the code that sets that clock calls [`Gate::tend`].
 
 use super::Gate;
 use std::convert::Infallible;

@@ -95,7 +95,7 @@ impl Gate {
     }
 
     /// Starts of this limiter are counted by replicas of a proxy together, where its keys' own states are not looked at. Blocks of
-    /// its keys would hold for nobody, and are refused from now on.
+    /// its keys would hold in no process, and are refused from now on.
     pub fn count_together(&self, limiter: &str) {
         // One proxy runs in a process, and its limiter is fixed at the start.
         let _ = self.0.counted_together.set(limiter.to_owned());

@@ -1,4 +1,4 @@
-//! Who the client is, when proxies stand in between.
+//! The client's address, when proxies stand in between.
 //!
 //! A client can write anything into X-Forwarded-For; only what one's own proxies appended is true.
 //! So entries are counted from the right, one for each trusted hop, and never taken from the left.
