@@ -22,5 +22,5 @@ mod wait;
 pub use folder::Folder;
 pub use random::Random;
 pub use settings::{number, setting};
-pub use stopwatch::{Stopwatch, slowness};
+pub use stopwatch::{Stopwatch, slowness, waited_for_processor};
 pub use wait::{WAIT_TIME_MAX, eventually};
