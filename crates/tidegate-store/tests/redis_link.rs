@@ -212,22 +212,6 @@ async fn a_server_that_is_of_no_use_is_called_a_few_times_a_second() {
     }
 }
 
-/// Callers that have all the time in the world and a server that takes nothing: memory stays bounded.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn m1_what_waits_for_a_silent_server_is_bounded() {
-    let bench = Bench::new(&[]).await;
-    bench.proxy.set(Fault::Silence);
-    let key = "k".repeat(400);
-    let callers = (0..120_000).map(|_| bench.hit(&key, 60_000 * MS));
-    let answers = join_all(callers).await;
-    let told = |part: &str| {
-        answers.iter().filter(|answer| answer.as_ref().is_err_and(|error| error.to_string().contains(part))).count()
-    };
-    let (refused, silent) = (told("waiting"), told("no reply for"));
-    println!("{refused} were told at once, {silent} when the silence was over");
-    assert!(refused >= 20_000 && refused + silent == answers.len());
-}
-
 /// A server that stood still for so long that its queue of connections is full.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn f2_back_within_a_second_of_a_long_stop() {

@@ -218,3 +218,38 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Callers that have all the time in the world and a server that takes nothing: past a bound they are told at once,
+    /// and the others when the silence is over.
+    #[track_caller]
+    fn check_bound(command_len: usize, accepted: usize, why: &str) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let (near, _silent) = tokio::io::duplex(64);
+            let (connection, work) = Connection::over(near);
+            let mut pending = Vec::new();
+            let told = loop {
+                match connection.send(|bytes| bytes.resize(bytes.len() + command_len, b'x')) {
+                    Ok(reply) => pending.push(reply),
+                    Err(lost) => break lost,
+                }
+            };
+            assert_eq!((pending.len(), told), (accepted, Lost::Unsent(why.to_owned())));
+            let ended = "no reply for 1s".to_owned();
+            assert_eq!(work.await, ended);
+            for reply in pending {
+                assert_eq!(reply.await.unwrap(), Err(Lost::Sent(ended.clone())));
+            }
+        });
+    }
+
+    #[test]
+    fn m1_what_waits_for_a_silent_server_is_bounded() {
+        check_bound(100, 100_000, "100000 requests are waiting for its replies already");
+        check_bound(1 << 10, 16 << 10, "16777216 bytes of requests are waiting to be sent already");
+    }
+}
