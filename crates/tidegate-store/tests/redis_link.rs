@@ -140,11 +140,14 @@ async fn f1_a_server_that_is_always_too_late_is_not_asked() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn f1_a_caller_without_time_does_not_silence_a_server() {
     let bench = Bench::new(&[]).await;
-    bench.proxy.set(Fault::Delay(20 * MS));
+    bench.proxy.set(Fault::Delay(500 * MS));
+    let mut unanswered = 0;
     for _ in 0..100 {
-        assert!(bench.hit("x", Duration::ZERO).await.is_err());
+        // A reply that is there is given, even if the caller comes late to look for it.
+        unanswered += u32::from(bench.hit("x", Duration::ZERO).await.is_err());
         assert!(bench.redis.answers(), "{:?}", bench.redis.down());
     }
+    assert!(unanswered > 0);
 }
 
 /// A caller with little time found a server silent that is merely far away: it is asked again.
