@@ -406,32 +406,37 @@ fn window_of(at: Duration) -> u64 {
 /// Servers that hold a part of a limiter each: no store is asked for a hit, and together they let through the limit.
 #[test]
 fn a8_limiters_of_servers_are_shared_without_asking_the_store() {
-    for store in [OneStore::Redis(servers::Server::redis(&[])), OneStore::Etcd(servers::etcd::Etcd::start())] {
-        let text = format!(
-            "{}[doors]\nhttp = \"127.0.0.1:0\"\n[[limiter]]\nname = \"api\"\nalgorithm = \"fixed-window\"\naligned = true\n\
+    // Both at once: it is mostly waiting for windows.
+    std::thread::scope(|scope| {
+        scope.spawn(|| share_a_limiter(&OneStore::Redis(servers::Server::redis(&[]))));
+        scope.spawn(|| share_a_limiter(&OneStore::Etcd(servers::etcd::Etcd::start())));
+    });
+}
+
+fn share_a_limiter(store: &OneStore) {
+    let text = format!(
+        "{}[doors]\nhttp = \"127.0.0.1:0\"\n[[limiter]]\nname = \"api\"\nalgorithm = \"fixed-window\"\naligned = true\n\
              limits = [\"7 per 2s\"]\nreplicas = \"share\"\n",
-            store.table()
-        );
-        let folder = Folder::new();
-        let config = folder.write("serve.toml", &text);
-        let mut servers: Vec<server::Server> =
-            (0..REPLICAS).map(|_| server::Server::start(&folder, Some(&config))).collect();
-        let taken = |servers: &[server::Server]| {
-            // In the middle of the next window.
-            let into = now().as_micros() % PERIOD.as_micros();
-            std::thread::sleep(PERIOD * 5 / 4 - Duration::from_micros(u64::try_from(into).unwrap()));
-            let hits =
-                servers.iter().flat_map(|server| (0..9).map(move |_| hit(server.url.trim_start_matches("http://"))));
-            hits.filter(|answer| answer.starts_with("HTTP/1.1 200")).count()
-        };
-        let counts: Vec<usize> = (0..5).map(|_| taken(&servers)).collect();
-        assert!(counts.iter().all(|count| *count <= 7) && counts[3..] == [7, 7], "{counts:?}");
-        servers.pop().unwrap().kill();
-        let counts: Vec<usize> = (0..5).map(|_| taken(&servers)).collect();
-        assert!(counts.iter().all(|count| *count <= 7) && counts[3..] == [7, 7], "{counts:?}, one was killed");
-        let keys = store.keys_for_ever();
-        assert!(keys.is_empty(), "{keys:?} would stay for ever");
-    }
+        store.table()
+    );
+    let folder = Folder::new();
+    let config = folder.write("serve.toml", &text);
+    let mut servers: Vec<server::Server> =
+        (0..REPLICAS).map(|_| server::Server::start(&folder, Some(&config))).collect();
+    let taken = |servers: &[server::Server]| {
+        // In the middle of the next window.
+        let into = now().as_micros() % PERIOD.as_micros();
+        std::thread::sleep(PERIOD * 5 / 4 - Duration::from_micros(u64::try_from(into).unwrap()));
+        let hits = servers.iter().flat_map(|server| (0..9).map(move |_| hit(server.url.trim_start_matches("http://"))));
+        hits.filter(|answer| answer.starts_with("HTTP/1.1 200")).count()
+    };
+    let counts: Vec<usize> = (0..5).map(|_| taken(&servers)).collect();
+    assert!(counts.iter().all(|count| *count <= 7) && counts[3..] == [7, 7], "{counts:?}");
+    servers.pop().unwrap().kill();
+    let counts: Vec<usize> = (0..5).map(|_| taken(&servers)).collect();
+    assert!(counts.iter().all(|count| *count <= 7) && counts[3..] == [7, 7], "{counts:?}, one was killed");
+    let keys = store.keys_for_ever();
+    assert!(keys.is_empty(), "{keys:?} would stay for ever");
 }
 
 /// Hits once, and reads the answer.

@@ -13,7 +13,7 @@ use tidegate_testkit::servers::cluster::Cluster;
 use tidegate_testkit::{Random, number};
 
 /// Steps of each algorithm, on each server.
-const STEPS: u64 = 20_000;
+const STEPS: u64 = 8_000;
 /// Keys of a limiter: few, so that each meets its limits.
 const KEYS: u64 = 4;
 
