@@ -4,6 +4,7 @@
 mod bare;
 mod budget;
 mod clock;
+mod directory;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 mod layout;
@@ -24,12 +25,12 @@ mod store;
 mod table;
 
 pub use clock::Clock;
+pub use directory::{Directory, SnapshotError};
 pub use layout::Shape;
 pub use memory::Memory;
 #[cfg(feature = "remote")]
 pub use remote::{Tls, TlsFiles};
 pub use shard::Counts;
-pub use snapshot::{Directory, SnapshotError};
 pub use stats::KeyStats;
 pub use store::{
     Answers, Asked, Capabilities, Embedded, Holder, Layout, Meaning, Question, Register, Store, StoreError, StoreUrl,

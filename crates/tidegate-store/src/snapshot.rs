@@ -1,8 +1,5 @@
-//! The store on disk: one file that is either whole or not there.
-//!
-//! It is written beside the old one, synced, and renamed over it, so that a crash at any instant
-//! leaves the old or the new one. A checksum over all bytes finds what a disk made of it; a file that
-//! does not add up is an error for people to look at, never an empty store.
+//! The store as bytes, for the file that [`Directory`](crate::Directory) keeps: a checksum over all of them finds what a disk made
+//! of it. A file that does not add up is an error for people to look at, never an empty store.
 //!
 //! Layout, little-endian: magic, seeds, time taken, number of tables; per table its name, shape, flag,
 //! limits (buckets: resolution and history too) and entries, each announced by a 1 and the last followed by a 0, then its statistics in the
@@ -14,18 +11,12 @@ use crate::shard::SHARDS;
 use crate::stats::STRIDE;
 use crate::table::shard_of;
 use crate::{Memory, Table};
-use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
-use std::{error, fmt};
+use std::io::{self, Read, Write};
 use tidegate_core::buckets::{self, Grid};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, LIMITS_MAX, Limit, Micros, Rules, State, sliding_log};
 
 const MAGIC: [u8; 8] = *b"TIDEGAT2";
-const FILE: &str = "snapshot";
-const NEW_FILE: &str = "snapshot.new";
-const LOCK_FILE: &str = "lock";
 /// Longest encoded log we believe: 4 billion entries do not fit, a damaged length is found early.
 const LOG_LEN_MAX: usize = 1 << 30;
 /// Longest name of a limiter or a key that we believe; a key of a UDP datagram has up to 1000 bytes.
@@ -34,176 +25,9 @@ const NAME_LEN_MAX: usize = 1 << 10;
 const KEEPS_NAMES: u8 = 1;
 const KEEPS_STATS: u8 = 2;
 
-/// A directory with a store's snapshot, held by this process alone.
-#[derive(Debug)]
-pub struct Directory {
-    path: PathBuf,
-    /// Locked while it is open; the operating system lets go of it even after kill -9.
-    _lock: File,
-}
-
-/// Why a directory cannot be used, or a snapshot not read or written.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum SnapshotError {
-    /// The operating system refused.
-    Io {
-        /// What was tried, such as "write".
-        doing: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
-    /// Another process has the directory.
-    InUse(PathBuf),
-    /// The file is not what was written.
-    Damaged {
-        /// Which file.
-        path: PathBuf,
-        /// Up to which byte it was read.
-        at: u64,
-        /// What does not fit.
-        what: &'static str,
-    },
-}
-
-impl error::Error for SnapshotError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            SnapshotError::Io { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for SnapshotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SnapshotError::Io { doing, path, source } => {
-                write!(f, "cannot {doing} {}: {source}; check the path, its owner and the free space", path.display())
-            }
-            SnapshotError::InUse(path) => {
-                write!(f, "another process holds {}; stop it, or give this one a path of its own", path.display())
-            }
-            SnapshotError::Damaged { path, at, what } => write!(
-                f,
-                "{} is damaged ({what} at byte {at}); restore it from a copy, or move it away to start with empty counters",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl Directory {
-    /// Opens the directory, making it if need be, for this process alone.
-    ///
-    /// # Errors
-    /// When it cannot be made or written, or another process holds it.
-    pub fn open(path: &Path) -> Result<Directory, SnapshotError> {
-        fs::create_dir_all(path).map_err(io_error("create", path))?;
-        let lock_path = path.join(LOCK_FILE);
-        let lock = File::create(&lock_path).map_err(io_error("create", &lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Directory { path: path.to_owned(), _lock: lock }),
-            Err(fs::TryLockError::WouldBlock) => Err(SnapshotError::InUse(path.to_owned())),
-            Err(fs::TryLockError::Error(source)) => Err(io_error("lock", &lock_path)(source)),
-        }
-    }
-
-    /// Writes the whole store. What is decided meanwhile is in it or not, key by key.
-    ///
-    /// # Errors
-    /// When a file cannot be written; the old snapshot is then still there.
-    pub fn save(&self, store: &Memory, now: Micros) -> Result<(), SnapshotError> {
-        let (new, final_path) = (self.path.join(NEW_FILE), self.path.join(FILE));
-        let file = private_file(&new).map_err(io_error("create", &new))?;
-        let write = || -> io::Result<()> {
-            let mut out = Summed::new(BufWriter::with_capacity(1 << 16, &file));
-            write_store(&mut out, store, now)?;
-            let sum = out.crc.finalize();
-            out.inner.write_all(&sum.to_le_bytes())?;
-            out.inner.flush()?;
-            file.sync_all()
-        };
-        if let Err(error) = write() {
-            // Half a file is of no use, and on a full disk it would keep the disk full.
-            let _ = fs::remove_file(&new);
-            return Err(io_error("write", &new)(error));
-        }
-        fs::rename(&new, &final_path).map_err(io_error("rename to", &final_path))?;
-        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(io_error("sync", &self.path))
-    }
-
-    /// The store that was saved here, and when; `None`: nothing was. What was saved loads under any budget: keys that
-    /// find no place in a smaller one are counted by the sketch, see [`Memory::displaced`].
-    ///
-    /// # Errors
-    /// When the file cannot be read or is damaged.
-    pub fn load(&self, max_bytes: usize) -> Result<Option<(Memory, Micros)>, SnapshotError> {
-        let path = self.path.join(FILE);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io_error("open", &path)(error)),
-        };
-        let damaged = |at, what| SnapshotError::Damaged { path: path.clone(), at, what };
-        let len = file.metadata().map_err(io_error("open", &path))?.len();
-        let Some(body) = len.checked_sub(4) else {
-            return Err(damaged(len, "it ends too early"));
-        };
-        // The sum first: what is parsed afterwards is what was written.
-        let mut summed = Summed::new(BufReader::with_capacity(1 << 16, &file));
-        let mut sum = [0; 4];
-        io::copy(&mut summed.by_ref().take(body), &mut io::sink()).map_err(io_error("read", &path))?;
-        summed.inner.read_exact(&mut sum).map_err(io_error("read", &path))?;
-        if summed.crc.finalize() != u32::from_le_bytes(sum) {
-            return Err(damaged(body, "the checksum differs"));
-        }
-        let read = |fit: &mut Fit| {
-            let again = File::open(&path).map_err(io_error("open", &path))?;
-            let mut input = Summed::new(BufReader::with_capacity(1 << 16, again.take(body)));
-            let store = read_store(&mut input, max_bytes, fit);
-            Ok((store, input))
-        };
-        let mut fit = Fit::default();
-        let (mut store, mut input) = read(&mut fit)?;
-        if let Ok((tried, _)) = &store
-            && let Some(mut fit) = fit.again(tried.room_for_keys())
-        {
-            // Its memory is needed for the next try.
-            drop(store);
-            (store, input) = read(&mut fit)?;
-        }
-        match store {
-            Ok(store) if input.at == body => Ok(Some(store)),
-            Ok(_) => Err(damaged(input.at, "something follows the end")),
-            Err(Fault::Format(what)) => Err(damaged(input.at, what)),
-            Err(Fault::Io(error)) if error.kind() == ErrorKind::UnexpectedEof => {
-                Err(damaged(input.at, "it ends too early"))
-            }
-            Err(Fault::Io(error)) => Err(io_error("read", &path)(error)),
-        }
-    }
-}
-
-/// Key names and the hash's seeds are for this user's eyes only.
-fn private_file(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
-}
-
-fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SnapshotError {
-    let path = path.to_owned();
-    move |source| SnapshotError::Io { doing, path, source }
-}
-
 // ---- writing ----
 
-fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> io::Result<()> {
+pub(crate) fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> io::Result<()> {
     let _still = store.still();
     let tables = store.tables();
     out.write_all(&MAGIC)?;
@@ -289,7 +113,7 @@ fn write_bytes(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
 
 // ---- reading ----
 
-enum Fault {
+pub(crate) enum Fault {
     Io(io::Error),
     Format(&'static str),
 }
@@ -300,7 +124,7 @@ impl From<io::Error> for Fault {
     }
 }
 
-fn read_store(input: &mut impl Read, max_bytes: usize, fit: &mut Fit) -> Result<(Memory, Micros), Fault> {
+pub(crate) fn read_store(input: &mut impl Read, max_bytes: usize, fit: &mut Fit) -> Result<(Memory, Micros), Fault> {
     if array::<8>(input)? != MAGIC {
         return Err(Fault::Format("it is no snapshot of this version"));
     }
@@ -454,14 +278,14 @@ fn algorithm_of(code: u8) -> Option<Algorithm> {
 }
 
 /// Counts and sums what passes through.
-struct Summed<T> {
-    inner: T,
-    crc: crc32fast::Hasher,
-    at: u64,
+pub(crate) struct Summed<T> {
+    pub(crate) inner: T,
+    pub(crate) crc: crc32fast::Hasher,
+    pub(crate) at: u64,
 }
 
 impl<T> Summed<T> {
-    fn new(inner: T) -> Summed<T> {
+    pub(crate) fn new(inner: T) -> Summed<T> {
         Summed { inner, crc: crc32fast::Hasher::new(), at: 0 }
     }
 }
