@@ -18,11 +18,12 @@ use crate::Epoch;
 use frame::Front;
 use head::{NoHead, Version};
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::{error, fmt};
 use tidegate_core::timeline::Step;
+use tidegate_store::private_file;
 
 /// Past so many bytes a segment is closed and the next begun.
 const SEGMENT_BYTES: u64 = 16 << 20;
@@ -141,7 +142,7 @@ impl Journal {
         folder: &Path,
         mut replay: impl FnMut(Standing, Step),
     ) -> Result<(Journal, Found), JournalError> {
-        fs::create_dir_all(folder).map_err(io_error("create", folder))?;
+        private_file::make_own_folder(folder).map_err(io_error("create", folder))?;
         let numbers = segments(folder)?;
         let empty = Standing { epoch: epoch(folder, &numbers)?, clock: 0, horizon_ms: 0 };
         let mut found = Found { standing: empty, cut: None };
@@ -262,7 +263,7 @@ fn epoch(folder: &Path, numbers: &[u64]) -> Result<Epoch, JournalError> {
 fn begin(folder: &Path, number: u64, standing: Standing) -> Result<(File, u64), JournalError> {
     let path = path_of(folder, number);
     let (bytes, len) = head::encode(standing);
-    let mut file = File::create(&path).map_err(io_error("create", &path))?;
+    let mut file = private_file::make_anew(&path).map_err(io_error("create", &path))?;
     file.write_all(&bytes).map_err(io_error("write", &path))?;
     file.sync_all().map_err(io_error("sync", &path))?;
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("sync", folder))?;
@@ -270,7 +271,7 @@ fn begin(folder: &Path, number: u64, standing: Standing) -> Result<(File, u64), 
 }
 
 fn reopen(path: &Path, len: u64) -> Result<File, JournalError> {
-    let file = OpenOptions::new().write(true).open(path).map_err(io_error("open", path))?;
+    let file = private_file::open_existing(path).map_err(io_error("open", path))?;
     file.set_len(len).map_err(io_error("cut", path))?;
     file.sync_all().map_err(io_error("sync", path))?;
     Ok(file)

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use tidegate_core::Micros;
 use tidegate_core::timeline::{Step, Timeline};
+use tidegate_store::private_file;
 
 const LOCK_FILE: &str = "lock";
 
@@ -156,9 +157,9 @@ impl Drop for Streams {
 }
 
 fn hold(folder: &Path) -> Result<File, JournalError> {
-    fs::create_dir_all(folder).map_err(io_error("create", folder))?;
+    private_file::make_own_folder(folder).map_err(io_error("create", folder))?;
     let path = folder.join(LOCK_FILE);
-    let lock = File::create(&path).map_err(io_error("create", &path))?;
+    let lock = private_file::open_or_make(&path).map_err(io_error("open", &path))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(fs::TryLockError::WouldBlock) => Err(JournalError::InUse(folder.to_owned())),

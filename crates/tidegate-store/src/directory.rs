@@ -3,6 +3,7 @@
 
 use crate::Memory;
 use crate::budget::Fit;
+use crate::private_file;
 use crate::snapshot::{Fault, Summed, read_store, write_store};
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -81,9 +82,9 @@ impl Directory {
     /// # Errors
     /// When it cannot be made or written, or another process holds it.
     pub fn open(path: &Path) -> Result<Directory, SnapshotError> {
-        fs::create_dir_all(path).map_err(io_error("create", path))?;
+        private_file::make_folder(path).map_err(io_error("create", path))?;
         let lock_path = path.join(LOCK_FILE);
-        let lock = File::create(&lock_path).map_err(io_error("create", &lock_path))?;
+        let lock = private_file::open_or_make(&lock_path).map_err(io_error("open", &lock_path))?;
         match lock.try_lock() {
             Ok(()) => Ok(Directory { path: path.to_owned(), _lock: lock }),
             Err(fs::TryLockError::WouldBlock) => Err(SnapshotError::InUse(path.to_owned())),
@@ -97,7 +98,7 @@ impl Directory {
     /// When a file cannot be written; the old snapshot is then still there.
     pub fn save(&self, store: &Memory, now: Micros) -> Result<(), SnapshotError> {
         let (new, final_path) = (self.path.join(NEW_FILE), self.path.join(FILE));
-        let file = private_file(&new).map_err(io_error("create", &new))?;
+        let file = private_file::make_anew(&new).map_err(io_error("create", &new))?;
         let write = || -> io::Result<()> {
             let mut out = Summed::new(BufWriter::with_capacity(1 << 16, &file));
             write_store(&mut out, store, now)?;
@@ -165,15 +166,6 @@ impl Directory {
             Err(Fault::Io(error)) => Err(io_error("read", &path)(error)),
         }
     }
-}
-
-/// Key names and the hash's seeds are for this user's eyes only.
-fn private_file(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
 }
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SnapshotError {

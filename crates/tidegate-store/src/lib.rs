@@ -11,6 +11,7 @@ mod layout;
 mod logs;
 mod memory;
 mod names;
+pub mod private_file;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "remote")]
