@@ -3,7 +3,8 @@
 //! Without a journal a step is published at once. With one, steps gather in a batch while the one before is
 //! being synced (group commit); when theirs is on disk they are published, and the submitter is
 //! answered. Locks are held for arithmetic and encoding only, never for the disk.
-//! Invariant: a published message is durable, and published in the order of the clock.
+//! Invariant: a published message is durable, and published in the order of the clock. After a panic nothing more is written: steps
+//! that were not told to anybody are lost, as by a kill, and the journal holds what was.
 
 use crate::journal::{Batch, Journal, JournalError, Standing};
 use crate::log::{Log, Message};
@@ -13,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::timeline::{Outcome, Step, Timeline, Witness};
+use tidegate_store::panic_point;
 use tokio::sync::oneshot;
 
 /// Longest sleep of the thread: the server's clock may be set forward meanwhile.
@@ -93,7 +95,7 @@ impl Embedded {
 
     fn decide(&self, event: &str) -> Result<(Outcome, Option<oneshot::Receiver<()>>), SubmitError> {
         let mut state = self.state();
-        if state.stopped || state.failed.is_some() {
+        if state.stopped || state.failed.is_some() || self.state.is_poisoned() {
             drop(state);
             return Err(self.unavailable());
         }
@@ -148,8 +150,10 @@ impl Embedded {
 
     /// The thread: publishes at due times and commits batches, until the stop.
     pub(crate) fn run(&self, mut journal: Option<Journal>) {
+        let _end = End(self);
         let mut state = self.state();
-        while !state.stopped || state.has_undurable() {
+        while (!state.stopped || state.has_undurable()) && !self.state.is_poisoned() {
+            panic_point("stream");
             let now = self.advance(&mut state);
             state = match (&mut journal, state.has_undurable()) {
                 (Some(journal), true) => match self.commit(state, journal) {
@@ -163,7 +167,6 @@ impl Embedded {
                 }
             };
         }
-        self.log.close();
     }
 
     fn advance(&self, state: &mut State) -> Micros {
@@ -220,6 +223,19 @@ impl Embedded {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread's end, by a panic too: nobody waits any more for what it would have done.
+struct End<'a>(&'a Embedded);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.stopped = true;
+        state.waiting.clear();
+        drop(state);
+        self.0.log.close();
     }
 }
 

@@ -7,8 +7,9 @@
 //! plain store, and a thread that waits backs off for longer and longer, so that the other does many
 //! decisions with the lines in its own cache. Measured by `cargo bench -p tidegate`.
 //! **Why it is sound.** The value is reached only through a [`Guard`]; a guard exists only between
-//! the exchange that set `held` from false (acquire) and the store that clears it (release), so
-//! there is one at a time and it sees all that earlier ones wrote. A panic drops the guard and so unlocks.
+//! the exchange that made `state` held (acquire) and the store that frees it (release), so
+//! there is one at a time and it sees all that earlier ones wrote. A panic drops the guard and leaves the lock broken: the
+//! value may be half changed, so nobody gets it any more, neither to decide nor to save it. Whoever waits panics, too.
 //!
 //! **Why a prefetch.** A batch of look-ups in a large table is a row of cache misses; told the
 //! addresses first, the processor fetches them side by side. **Why it is sound.** It is a hint: it
@@ -26,16 +27,22 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A lock for very short sections. It does not queue, and must not be held across anything slow.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Lock<T> {
-    held: AtomicBool,
+    state: AtomicU8,
     value: UnsafeCell<T>,
 }
+
+/// Nobody has it.
+const FREE: u8 = 0;
+const HELD: u8 = 1;
+/// Whoever had it panicked.
+const BROKEN: u8 = 2;
 
 // SAFETY: the lock hands out one reference at a time, from any thread, so sharing it needs only that
 // the value may move between threads.
@@ -54,25 +61,38 @@ const YIELDS: u32 = 64;
 impl<T> Lock<T> {
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        if !self.try_acquire() {
-            self.wait();
+        if !self.try_acquire() && !self.wait() {
+            panic!("a panic has left this part of a table half changed; nothing is decided by it");
         }
         Guard { lock: self }
     }
 
-    #[inline]
-    fn try_acquire(&self) -> bool {
-        self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    /// The same, where a value that a panic left half changed is no reason to panic, too.
+    pub(crate) fn lock_whole(&self) -> Option<Guard<'_, T>> {
+        (self.try_acquire() || self.wait()).then(|| Guard { lock: self })
     }
 
+    #[inline]
+    fn try_acquire(&self) -> bool {
+        self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Did a panic leave the value half changed?
+    pub(crate) fn is_broken(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == BROKEN
+    }
+
+    /// True once it is acquired, false if it is broken.
     #[cold]
-    fn wait(&self) {
+    fn wait(&self) -> bool {
         let mut pause = 4;
         let mut yields = 0;
         loop {
             (0..pause).for_each(|_| std::hint::spin_loop());
-            if !self.held.load(Ordering::Relaxed) && self.try_acquire() {
-                return;
+            match self.state.load(Ordering::Relaxed) {
+                FREE if self.try_acquire() => return true,
+                BROKEN => return false,
+                _ => {}
             }
             if pause < PAUSE_MAX {
                 pause *= 2;
@@ -107,7 +127,8 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.held.store(false, Ordering::Release);
+        let state = if std::thread::panicking() { BROKEN } else { FREE };
+        self.lock.state.store(state, Ordering::Release);
     }
 }
 
@@ -310,15 +331,25 @@ mod tests {
         assert_eq!([1, 2047, 2048, 2049].map(Words::bytes_for), [8, 16_376, 16_384, 20_480]);
     }
 
+    /// A panic once unlocked, and what was half changed was decided by and saved.
     #[test]
-    fn a_panic_unlocks() {
+    fn f4_nobody_gets_what_a_panic_left_half_changed() {
         let lock = Lock::<u64>::default();
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _guard = lock.lock();
-            panic!("while locked");
-        }));
-        assert!(result.is_err());
-        assert_eq!(*lock.lock(), 0);
+        let panic_at = |what: &str| {
+            let what = what.to_owned();
+            let locked = std::panic::AssertUnwindSafe(|| {
+                let _guard = lock.lock();
+                panic!("{what}");
+            });
+            let payload = std::panic::catch_unwind(locked).unwrap_err();
+            payload
+                .downcast_ref::<String>()
+                .map_or_else(|| payload.downcast_ref::<&str>().unwrap().to_string(), String::clone)
+        };
+        assert!(!lock.is_broken());
+        assert_eq!(panic_at("while locked"), "while locked");
+        assert!(lock.is_broken() && lock.lock_whole().is_none());
+        assert!(panic_at("again").contains("half changed"));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! A folder that keeps a store's snapshot: held by one process, written so that a crash at any instant leaves the old or the
 //! new file. What is in the file: [`snapshot`](crate::snapshot).
 
-use crate::Memory;
 use crate::budget::Fit;
 use crate::private_file;
 use crate::snapshot::{Fault, Summed, read_store, write_store};
+use crate::{Memory, panic_point};
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -38,6 +38,8 @@ pub enum SnapshotError {
     },
     /// Another process has the directory.
     InUse(PathBuf),
+    /// A panic left this limiter's keys half changed: they are not saved over what is whole.
+    HalfChanged(String),
     /// The file is not what was written.
     Damaged {
         /// Which file.
@@ -67,6 +69,10 @@ impl fmt::Display for SnapshotError {
             SnapshotError::InUse(path) => {
                 write!(f, "another process holds {}; stop it, or give this one a path of its own", path.display())
             }
+            SnapshotError::HalfChanged(limiter) => write!(
+                f,
+                "a panic left keys of limiter {limiter} half changed, so the snapshot before it stays; start again and report this"
+            ),
             SnapshotError::Damaged { path, at, what } => write!(
                 f,
                 "{} is damaged ({what} at byte {at}); restore it from a copy, or move it away to start with empty counters",
@@ -95,13 +101,14 @@ impl Directory {
     /// Writes the whole store. What is decided meanwhile is in it or not, key by key.
     ///
     /// # Errors
-    /// When a file cannot be written; the old snapshot is then still there.
+    /// When a file cannot be written, or a panic left keys half changed; the old snapshot is then still there.
     pub fn save(&self, store: &Memory, now: Micros) -> Result<(), SnapshotError> {
         let (new, final_path) = (self.path.join(NEW_FILE), self.path.join(FILE));
         let file = private_file::make_anew(&new).map_err(io_error("create", &new))?;
         let write = || -> io::Result<()> {
             let mut out = Summed::new(BufWriter::with_capacity(1 << 16, &file));
             write_store(&mut out, store, now)?;
+            panic_point("snapshot");
             let sum = out.crc.finalize();
             out.inner.write_all(&sum.to_le_bytes())?;
             out.inner.flush()?;
@@ -110,7 +117,9 @@ impl Directory {
         if let Err(error) = write() {
             // Half a file is of no use, and on a full disk it would keep the disk full.
             let _ = fs::remove_file(&new);
-            return Err(io_error("write", &new)(error));
+            return Err(store
+                .half_changed()
+                .map_or_else(|| io_error("write", &new)(error), SnapshotError::HalfChanged));
         }
         fs::rename(&new, &final_path).map_err(io_error("rename to", &final_path))?;
         File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(io_error("sync", &self.path))

@@ -11,6 +11,7 @@ mod layout;
 mod logs;
 mod memory;
 mod names;
+mod panic_point;
 pub mod private_file;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -29,6 +30,7 @@ pub use clock::Clock;
 pub use directory::{Directory, SnapshotError};
 pub use layout::Shape;
 pub use memory::Memory;
+pub use panic_point::panic_point;
 #[cfg(feature = "remote")]
 pub use remote::{Tls, TlsFiles};
 pub use shard::Counts;

@@ -114,6 +114,11 @@ impl Memory {
         }
     }
 
+    /// The limiter of which a panic has left a part half changed, if there is one: such a store is not to be saved.
+    pub(crate) fn half_changed(&self) -> Option<String> {
+        self.tables().into_iter().find_map(|(name, table)| table.is_half_changed().then_some(name))
+    }
+
     /// Bytes held by all tables.
     #[must_use]
     pub fn bytes(&self) -> usize {

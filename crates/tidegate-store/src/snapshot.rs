@@ -42,15 +42,19 @@ pub(crate) fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> 
         let keeps = (u8::from(shape.names) * KEEPS_NAMES) | (u8::from(shape.stats) * KEEPS_STATS);
         out.write_all(&[algorithm_code(shape.algorithm), limits, keeps, u8::from(table.is_disabled())])?;
         write_rules(out, &table.rules())?;
-        for entry in (0..SHARDS).flat_map(|index| table.export(index)) {
-            out.write_all(&[1])?;
-            write_entry(out, &entry, &mut log)?;
+        for index in 0..SHARDS {
+            for entry in table.export(index)? {
+                out.write_all(&[1])?;
+                write_entry(out, &entry, &mut log)?;
+            }
         }
         out.write_all(&[0])?;
         if shape.stats {
-            for words in (0..SHARDS).flat_map(|index| table.export_stats(index)) {
-                out.write_all(&[1])?;
-                words.iter().try_for_each(|word| out.write_all(&word.to_le_bytes()))?;
+            for index in 0..SHARDS {
+                for words in table.export_stats(index)? {
+                    out.write_all(&[1])?;
+                    words.iter().try_for_each(|word| out.write_all(&word.to_le_bytes()))?;
+                }
             }
             out.write_all(&[0])?;
         }
@@ -72,7 +76,7 @@ fn write_rules(out: &mut impl Write, rules: &Rules) -> io::Result<()> {
 /// What keys without a place were admitted counts on after a restart, as long as it matters.
 fn write_sketches(out: &mut impl Write, table: &Table, now: Micros) -> io::Result<()> {
     for index in 0..SHARDS {
-        let (until, sketches) = table.export_sketches(index);
+        let (until, sketches) = table.export_sketches(index)?;
         if until <= now || sketches.is_empty() {
             continue;
         }

@@ -18,6 +18,7 @@ pub use several::decide_all;
 use crate::bare::{Guard, Lock, prefetch};
 use crate::budget::Budget;
 use crate::layout::{Migration, Shape};
+use crate::panic_point;
 use crate::shard::{Counts, Frame, Place, Prepared, SHARD_BITS, SHARDS, Shard};
 use crate::slots::{LINE_BYTES, Slots};
 use crate::stats::KeyStats;
@@ -211,6 +212,7 @@ impl Table {
         intent: Intent,
         now: Micros,
     ) -> Ruling {
+        panic_point("shard");
         if intent == Intent::Hit
             && let Some(ruling) = shard.hit_plain(rules, hash, cost, now)
         {
@@ -369,7 +371,11 @@ impl Table {
     /// Locks a shard, in the table's layout.
     #[inline]
     fn locked<'a>(&self, cell: &'a Cell) -> Guard<'a, Shard> {
-        let mut shard = cell.lock();
+        self.in_layout(cell, cell.lock())
+    }
+
+    #[inline]
+    fn in_layout<'a>(&self, cell: &'a Cell, mut shard: Guard<'a, Shard>) -> Guard<'a, Shard> {
         if shard.layout != self.layout.load(Acquire) {
             self.catch_up(cell, &mut shard);
         }
@@ -414,7 +420,9 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        let held: usize = self.cells.iter().map(|cell| cell.lock().accounted()).sum();
+        // A shard that a panic left half changed is not counted: to panic here, too, would be an abort.
+        let whole = self.cells.iter().filter_map(|cell| cell.shard.lock_whole());
+        let held: usize = whole.map(|shard| shard.accounted()).sum();
         self.budget.give_back(EMPTY_BYTES + held);
     }
 }

@@ -1,19 +1,36 @@
 //! A table on the move: out for a snapshot, in from one, shard by shard.
 
 use super::Table;
+use crate::bare::Guard;
 use crate::budget::Fit;
 use crate::layout::{Entry, Shape};
-use crate::shard::SHARDS;
+use crate::shard::{SHARDS, Shard};
 use crate::stats::STRIDE;
+use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_core::Micros;
 use tidegate_core::sketch::Sketch;
 
 impl Table {
+    /// Did a panic leave a shard half changed?
+    pub(crate) fn is_half_changed(&self) -> bool {
+        self.cells.iter().any(|cell| cell.shard.is_broken())
+    }
+
+    /// One shard for a snapshot.
+    ///
+    /// # Errors
+    /// When a panic left it half changed.
+    fn whole(&self, index: usize) -> io::Result<Guard<'_, Shard>> {
+        let cell = &self.cells[index];
+        let shard = cell.shard.lock_whole().ok_or_else(|| io::Error::other("a panic left keys half changed"))?;
+        Ok(self.in_layout(cell, shard))
+    }
+
     /// Every entry of one shard, for a snapshot; the others go on meanwhile.
-    pub(crate) fn export(&self, index: usize) -> Vec<Entry> {
-        let shard = self.locked(&self.cells[index]);
-        shard.export(&Shape::of_layout(shard.layout))
+    pub(crate) fn export(&self, index: usize) -> io::Result<Vec<Entry>> {
+        let shard = self.whole(index)?;
+        Ok(shard.export(&Shape::of_layout(shard.layout)))
     }
 
     /// Takes in entries of one shard as they were at this time, as many as `fit` has room for.
@@ -37,8 +54,8 @@ impl Table {
     }
 
     /// One shard's sketches, and until when they matter.
-    pub(crate) fn export_sketches(&self, index: usize) -> (Micros, Vec<Sketch>) {
-        self.locked(&self.cells[index]).export_sketches()
+    pub(crate) fn export_sketches(&self, index: usize) -> io::Result<(Micros, Vec<Sketch>)> {
+        Ok(self.whole(index)?.export_sketches())
     }
 
     /// Takes one shard's sketches in.
@@ -58,8 +75,8 @@ impl Table {
     }
 
     /// The statistics of one shard's keys, for a snapshot.
-    pub(crate) fn export_stats(&self, index: usize) -> Vec<[u64; STRIDE]> {
-        self.cells[index].lock().export_stats()
+    pub(crate) fn export_stats(&self, index: usize) -> io::Result<Vec<[u64; STRIDE]>> {
+        Ok(self.whole(index)?.export_stats())
     }
 
     /// Takes a key's statistics in, if there is room; a table that keeps none lets them go.
