@@ -70,11 +70,11 @@ fn load(args: &Args) -> Result<(Config, config::Proxy), String> {
 async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: Option<Watch>) -> Result<(), String> {
     let mut signals = Signals::catch().map_err(|error| format!("error: cannot catch signals: {error}"))?;
     // The state that `serve` keeps on disk is not this process's.
-    let gate = store::open(&whole, None).await?;
+    let (gate, watching) = store::open(&whole, None).await?;
     let proxy = start(config, &gate)?;
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let housekeeping = Store { path: None, ..whole.store.clone() };
-    let tending = tokio::spawn(tending::run(gate.clone(), housekeeping, stopped));
+    let tending = tokio::spawn(tending::run(gate.clone(), watching, housekeeping, stopped));
     let admin = proxy.admin().map(|admin| format!("admin on http://{admin}\n")).unwrap_or_default();
     let version = env!("CARGO_PKG_VERSION");
     crate::say(&format!(

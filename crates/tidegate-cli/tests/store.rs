@@ -128,13 +128,25 @@ fn limiters_in_redis_have_no_keys_and_no_memory_here() {
     assert_eq!(words, ["api", "enabled", "3", "per", "1h", "token-bucket", "name", "-", "-", "1", "0"], "{output}");
 }
 
+/// It was warned of twice at once: when it was opened, and when it was first looked at.
+#[test]
+fn f6_a_store_that_is_down_at_the_start_is_told_once() {
+    let folder = Folder::new();
+    let mut server = Server::start(&folder, Some(&config(&folder, servers::free_port(), "")));
+    assert_eq!(server.json(&["hit", "api", "u"]).0, 0);
+    server.stop();
+    let log = server.log();
+    let told: Vec<&str> = log.lines().filter(|line| line.contains("decisions are made")).collect();
+    assert!(told.len() == 1 && told[0].contains("until then decisions are made by on_failure"), "{log}");
+}
+
 /// A machine that starts with its clock behind what was saved goes on from there, and says so.
 #[test]
 fn t1_a_clock_behind_the_saved_state_is_told() {
     let folder = Folder::new();
     let limiter = "[[limiter]]\nname = \"api\"\nlimits = [\"3 per hour\"]\n";
     let text = format!("[store]\npath = \"data\"\n[doors]\nhttp = \"127.0.0.1:0\"\n{limiter}");
-    let ahead = Clock::process().now().saturating_add(Micros::from_secs(7_200));
+    let ahead = Clock::process().now().saturating_add(Micros::from_secs(50));
     let settings = Settings { path: Some(folder.path("data")), ..Settings::default() };
     let rules = Rules::new(Algorithm::TokenBucket, &["3 per hour".parse().unwrap()]).unwrap();
     let policy = Policy::new(vec![LimiterSpec::new("api", rules)]).unwrap();
@@ -145,7 +157,7 @@ fn t1_a_clock_behind_the_saved_state_is_told() {
     let server = Server::start(&folder, Some(&folder.write("tidegate.toml", &text)));
     server.wait_for_log("behind the saved state; time goes on from there");
     assert!(
-        server.log().contains("the clock is 2 hours") || server.log().contains("the clock is 1 hour 59"),
+        server.log().contains("the clock is 50 seconds") || server.log().contains("the clock is 4"),
         "{}",
         server.log()
     );

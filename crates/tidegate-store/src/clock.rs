@@ -74,6 +74,15 @@ impl Clock {
         }
     }
 
+    /// How far a process clock is ahead of the wall clock, which was set back since or was behind what was saved.
+    #[must_use]
+    pub fn ahead_of_wall(&self) -> Micros {
+        match &*self.0 {
+            Source::Process(clock) => clock.now().saturating_sub(Micros::saturating(wall())),
+            Source::Manual(_) => Micros::ZERO,
+        }
+    }
+
     /// Follows the wall clock if it has gone ahead. Called about once a second.
     pub fn follow_wall(&self) {
         if let Source::Process(clock) = &*self.0 {

@@ -3,7 +3,7 @@
 
 use crate::budget::Fit;
 use crate::private_file;
-use crate::snapshot::{Fault, Summed, read_store, write_store};
+use crate::snapshot::{Fault, Loaded, Summed, read_store, write_store};
 use crate::{Memory, panic_point};
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -82,6 +82,19 @@ impl fmt::Display for SnapshotError {
     }
 }
 
+impl SnapshotError {
+    /// A few words without paths, for those who may not see more.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            SnapshotError::Io { source, .. } => source.kind().to_string(),
+            SnapshotError::InUse(_) => "the folder is another process's".to_owned(),
+            SnapshotError::HalfChanged(_) => "a panic left keys half changed".to_owned(),
+            SnapshotError::Damaged { what, .. } => (*what).to_owned(),
+        }
+    }
+}
+
 impl Directory {
     /// Opens the directory, making it if need be, for this process alone.
     ///
@@ -125,12 +138,13 @@ impl Directory {
         File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(io_error("sync", &self.path))
     }
 
-    /// The store that was saved here, and when; `None`: nothing was. What was saved loads under any budget: keys that
-    /// find no place in a smaller one are counted by the sketch, see [`Memory::displaced`].
+    /// The store that was saved here; `None`: nothing was. What was saved loads under any budget: keys that
+    /// find no place in a smaller one are counted by the sketch, see [`Memory::displaced`]. Times that are far ahead of `now` come from
+    /// a clock that was wrong; they are carried to now: counts count as of now, and blocks have left what they had.
     ///
     /// # Errors
     /// When the file cannot be read or is damaged.
-    pub fn load(&self, max_bytes: usize) -> Result<Option<(Memory, Micros)>, SnapshotError> {
+    pub fn load(&self, max_bytes: usize, now: Micros) -> Result<Option<Loaded>, SnapshotError> {
         let path = self.path.join(FILE);
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -153,13 +167,13 @@ impl Directory {
         let read = |fit: &mut Fit| {
             let again = File::open(&path).map_err(io_error("open", &path))?;
             let mut input = Summed::new(BufReader::with_capacity(1 << 16, again.take(body)));
-            let store = read_store(&mut input, max_bytes, fit);
+            let store = read_store(&mut input, max_bytes, now, fit);
             Ok((store, input))
         };
         let mut fit = Fit::default();
         let (mut store, mut input) = read(&mut fit)?;
-        if let Ok((tried, _)) = &store
-            && let Some(mut fit) = fit.again(tried.room_for_keys())
+        if let Ok(tried) = &store
+            && let Some(mut fit) = fit.again(tried.store.room_for_keys())
         {
             // Its memory is needed for the next try.
             drop(store);

@@ -34,6 +34,7 @@ pub use panic_point::panic_point;
 #[cfg(feature = "remote")]
 pub use remote::{Tls, TlsFiles};
 pub use shard::Counts;
+pub use snapshot::{Carried, Loaded};
 pub use stats::KeyStats;
 pub use store::{
     Answers, Asked, Capabilities, Embedded, Holder, Layout, Meaning, Question, Register, Store, StoreError, StoreUrl,

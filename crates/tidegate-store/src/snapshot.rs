@@ -8,7 +8,7 @@
 use crate::budget::Fit;
 use crate::layout::{Entry, Shape, from_words, to_words};
 use crate::shard::SHARDS;
-use crate::stats::STRIDE;
+use crate::stats::{STRIDE, set_back};
 use crate::table::shard_of;
 use crate::{Memory, Table};
 use std::io::{self, Read, Write};
@@ -128,12 +128,45 @@ impl From<io::Error> for Fault {
     }
 }
 
-pub(crate) fn read_store(input: &mut impl Read, max_bytes: usize, fit: &mut Fit) -> Result<(Memory, Micros), Fault> {
+/// How far ahead of the clock saved times may be and still hold: clocks are set right by small steps all the time.
+pub(crate) const AHEAD_MAX: Micros = Micros::from_secs(60);
+
+/// Saved times that were ahead of the clock by more than [`AHEAD_MAX`], and were carried to now.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Carried {
+    /// How far ahead they were.
+    pub by: Micros,
+    /// So many keys.
+    pub keys: u64,
+}
+
+/// What was loaded.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The store.
+    pub store: Memory,
+    /// The time that it stands at: when it was saved, or now if its times were carried.
+    pub at: Micros,
+    /// What was carried; its span is 0 if nothing was.
+    pub carried: Carried,
+}
+
+impl Carried {
+    /// A time that was saved. What is left of a block stays what it was.
+    fn time(&self, saved: Micros) -> Micros {
+        saved.saturating_sub(self.by)
+    }
+}
+
+pub(crate) fn read_store(input: &mut impl Read, max_bytes: usize, now: Micros, fit: &mut Fit) -> Result<Loaded, Fault> {
     if array::<8>(input)? != MAGIC {
         return Err(Fault::Format("it is no snapshot of this version"));
     }
     let seed = [u64::from_le_bytes(array(input)?), u64::from_le_bytes(array(input)?)];
-    let taken_at = micros(input)?;
+    let saved_at = micros(input)?;
+    let ahead = saved_at.saturating_sub(now);
+    let mut carried = Carried { by: if ahead > AHEAD_MAX { ahead } else { Micros::ZERO }, keys: 0 };
+    let at = carried.time(saved_at);
     let tables = u32::from_le_bytes(array(input)?);
     let store = Memory::new(max_bytes, Some(seed));
     for _ in 0..tables {
@@ -145,17 +178,28 @@ pub(crate) fn read_store(input: &mut impl Read, max_bytes: usize, fit: &mut Fit)
             return Err(Fault::Format("a number of limits out of bounds"));
         }
         let shape = Shape { algorithm, limits, names: keeps & KEEPS_NAMES != 0, stats: keeps & KEEPS_STATS != 0 };
-        let table = store.table(&name, shape, &read_rules(input, &shape)?);
+        let rules = read_rules(input, &shape)?;
+        let table = store.table(&name, shape, &rules);
         table.set_disabled(disabled != 0);
-        read_entries(input, &table, &shape, taken_at, fit)?;
+        let mut frame = Reading { table: &table, shape, rules: &rules, at, carried: &mut carried };
+        frame.read_entries(input, fit)?;
         if shape.stats {
-            read_stats(input, &table, fit)?;
+            frame.read_stats(input, fit)?;
         }
-        read_sketches(input, &table, &shape, taken_at)?;
+        frame.read_sketches(input)?;
     }
     // Their width is known when all tables are.
-    store.tables().iter().for_each(|(_, table)| table.narrow_sketches(taken_at));
-    Ok((store, taken_at))
+    store.tables().iter().for_each(|(_, table)| table.narrow_sketches(at));
+    Ok(Loaded { store, at, carried })
+}
+
+/// The table that is being read.
+struct Reading<'a> {
+    table: &'a Table,
+    shape: Shape,
+    rules: &'a Rules,
+    at: Micros,
+    carried: &'a mut Carried,
 }
 
 fn read_rules(input: &mut impl Read, shape: &Shape) -> Result<Rules, Fault> {
@@ -175,60 +219,79 @@ fn read_rules(input: &mut impl Read, shape: &Shape) -> Result<Rules, Fault> {
     rules.map_err(|_| Fault::Format("limits that do not go together"))
 }
 
-fn read_sketches(input: &mut impl Read, table: &Table, shape: &Shape, at: Micros) -> Result<(), Fault> {
-    while array::<1>(input)? != [0] {
-        let index = u32::from_le_bytes(array(input)?) as usize;
-        let until = micros(input)?;
-        let mut sketches = Vec::with_capacity(shape.limits);
-        for _ in 0..shape.limits {
-            let bytes = bytes(input, LOG_LEN_MAX)?;
-            let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-            let sketch = Sketch::from_words(words.as_chunks().0);
-            sketches.push(sketch.ok_or(Fault::Format("a sketch without whole rows"))?);
+impl Reading<'_> {
+    fn read_sketches(&self, input: &mut impl Read) -> Result<(), Fault> {
+        while array::<1>(input)? != [0] {
+            let index = u32::from_le_bytes(array(input)?) as usize;
+            let until = self.carried.time(micros(input)?);
+            let mut sketches = Vec::with_capacity(self.shape.limits);
+            for check in self.rules.checks() {
+                let bytes = bytes(input, LOG_LEN_MAX)?;
+                let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+                let sketch = Sketch::from_words(words.as_chunks().0);
+                let mut sketch = sketch.ok_or(Fault::Format("a sketch without whole rows"))?;
+                if !self.carried.by.is_zero() {
+                    let mut carried = Sketch::new(sketch.width());
+                    carried.absorb(&sketch, &check.sketched(), self.at);
+                    sketch = carried;
+                }
+                sketches.push(sketch);
+            }
+            if index >= SHARDS {
+                return Err(Fault::Format("a shard out of bounds"));
+            }
+            self.table.import_sketches(index, self.at, until, sketches);
         }
-        if index >= SHARDS {
-            return Err(Fault::Format("a shard out of bounds"));
-        }
-        table.import_sketches(index, at, until, sketches);
+        Ok(())
     }
-    Ok(())
-}
 
-/// Entries come shard by shard; each shard's are taken in together.
-fn read_entries(input: &mut impl Read, table: &Table, shape: &Shape, at: Micros, fit: &mut Fit) -> Result<(), Fault> {
-    let mut entries: Vec<Entry> = Vec::new();
-    while array::<1>(input)? != [0] {
+    /// Entries come shard by shard; each shard's are taken in together.
+    fn read_entries(&mut self, input: &mut impl Read, fit: &mut Fit) -> Result<(), Fault> {
+        let mut entries: Vec<Entry> = Vec::new();
+        while array::<1>(input)? != [0] {
+            let entry = self.read_entry(input)?;
+            if entries.first().is_some_and(|first| shard_of(first.hash) != shard_of(entry.hash)) {
+                self.table.import(std::mem::take(&mut entries), self.at, fit);
+            }
+            entries.push(entry);
+        }
+        self.table.import(entries, self.at, fit);
+        Ok(())
+    }
+
+    fn read_entry(&mut self, input: &mut impl Read) -> Result<Entry, Fault> {
         let hash = u64::from_le_bytes(array(input)?);
         if hash == 0 {
             return Err(Fault::Format("an entry without a hash"));
         }
-        let blocked_until = micros(input)?;
+        let blocked_until = self.carried.time(micros(input)?);
         let name = bytes(input, NAME_LEN_MAX)?;
-        let mut states = Vec::with_capacity(shape.limits);
-        for _ in 0..shape.states() {
-            states.push(read_state(input, shape.algorithm)?);
+        let mut states = Vec::with_capacity(self.shape.limits);
+        for _ in 0..self.shape.states() {
+            states.push(read_state(input, self.shape.algorithm)?);
         }
-        if entries.first().is_some_and(|first| shard_of(first.hash) != shard_of(hash)) {
-            table.import(std::mem::take(&mut entries), at, fit);
+        if !self.carried.by.is_zero() {
+            // The algorithms know what a clock's step back means: counts are carried to now.
+            states.iter_mut().zip(self.rules.checks()).for_each(|(state, check)| state.settle(check, self.at));
+            self.carried.keys += 1;
         }
-        entries.push(Entry { hash, blocked_until, name, states });
+        Ok(Entry { hash, blocked_until, name, states })
     }
-    table.import(entries, at, fit);
-    Ok(())
-}
 
-fn read_stats(input: &mut impl Read, table: &Table, fit: &mut Fit) -> Result<(), Fault> {
-    while array::<1>(input)? != [0] {
-        let mut words = [0; STRIDE];
-        for word in &mut words {
-            *word = u64::from_le_bytes(array(input)?);
+    fn read_stats(&self, input: &mut impl Read, fit: &mut Fit) -> Result<(), Fault> {
+        while array::<1>(input)? != [0] {
+            let mut words = [0; STRIDE];
+            for word in &mut words {
+                *word = u64::from_le_bytes(array(input)?);
+            }
+            if words[0] == 0 {
+                return Err(Fault::Format("statistics without a hash"));
+            }
+            set_back(&mut words, self.carried.by);
+            self.table.import_stats(&words, fit);
         }
-        if words[0] == 0 {
-            return Err(Fault::Format("statistics without a hash"));
-        }
-        table.import_stats(&words, fit);
+        Ok(())
     }
-    Ok(())
 }
 
 fn read_state(input: &mut impl Read, algorithm: Algorithm) -> Result<State, Fault> {

@@ -154,6 +154,11 @@ fn number(now: Micros) -> u64 {
 }
 
 /// The highest rates of the five minutes that hold `now` and of those before.
+/// Sets the time of an entry back, so that it is not waited for after a clock was ahead by so much.
+pub(crate) fn set_back(entry: &mut [u64; STRIDE], by: Micros) {
+    entry[NUMBER] = entry[NUMBER].saturating_sub(by.get().div_ceil(BUCKET.get()));
+}
+
 fn rates_at(entry: &[u64], now: Micros) -> (u32, u32) {
     #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
     let (current, previous) = ((entry[RATES] >> 32) as u32, entry[RATES] as u32);

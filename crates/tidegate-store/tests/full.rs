@@ -208,7 +208,7 @@ fn m2_a_restart_does_not_lift_the_limits_of_sketched_keys() {
     let before = hits(&full);
     assert!(before.iter().any(|count| *count > 0) && full.table.counts().sketched_allowed > 0);
     directory.save(&full.store, full.now).unwrap();
-    full.store = directory.load(MAX_BYTES).unwrap().unwrap().0;
+    full.store = directory.load(MAX_BYTES, Micros::MAX).unwrap().unwrap().store;
     full.table = full.store.table("full", full.table.shape(), &full.rules);
     let after = hits(&full);
     let worst = before.iter().zip(after).map(|(before, after)| before + after).max().unwrap();

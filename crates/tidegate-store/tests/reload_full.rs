@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Micros, Rules};
-use tidegate_store::{Directory, Memory, Shape, Table};
+use tidegate_store::{Directory, Loaded, Memory, Shape, Table};
 
 const NOW: Micros = Micros::from_secs(1_000_000);
 /// Keys that are hit once each: far more than any of the budgets below holds.
@@ -85,7 +85,7 @@ fn reloaded(
     // Some have used all they may, some have not.
     (0..FLOOD).step_by(3).for_each(|key| admitted[key as usize] += full.passes(key, 4));
     directory.save(&full.store, NOW).unwrap();
-    let (store, at) = directory.load(again).unwrap().unwrap();
+    let Loaded { store, at, .. } = directory.load(again, Micros::MAX).unwrap().unwrap();
     assert_eq!(at, NOW);
     (full, admitted, Limiter::on(store, algorithm, limits, names))
 }
@@ -174,7 +174,7 @@ fn f5_a_burst_is_not_given_twice() {
     spent.iter().for_each(|key| assert_eq!(full.passes(*key, 60), 50));
     assert!((200..FLOOD).map(|key| full.passes(key, 1)).sum::<usize>() > 0);
     directory.save(&full.store, NOW).unwrap();
-    let store = directory.load(400 << 10).unwrap().unwrap().0;
+    let store = directory.load(400 << 10, Micros::MAX).unwrap().unwrap().store;
     let small = Limiter::on(store, Algorithm::TokenBucket, &limits, false);
     assert!(small.store.displaced() > 0);
     let later = NOW.saturating_add(Micros::from_secs(180));

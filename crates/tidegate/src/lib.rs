@@ -40,8 +40,8 @@ pub use tidegate_store::etcd::{self, Url as EtcdUrl};
 #[cfg(feature = "redis")]
 pub use tidegate_store::redis::{Kind as RedisKind, Url as RedisUrl};
 pub use tidegate_store::{
-    Capabilities, Clock, Counts, EMPTY_TABLE_BYTES, KeyStats, Layout, Meaning, SnapshotError, Store, StoreError,
-    StoreUrl, UrlError, Which,
+    Capabilities, Carried, Clock, Counts, EMPTY_TABLE_BYTES, KeyStats, Layout, Meaning, SnapshotError, Store,
+    StoreError, StoreUrl, UrlError, Which, panic_point, private_file,
 };
 #[cfg(feature = "remote")]
 pub use tidegate_store::{Tls, TlsFiles};

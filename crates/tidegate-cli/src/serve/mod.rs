@@ -82,7 +82,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
         None => None,
     };
     let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
-    let gate = store::open(&config, config.store.path.clone()).await?;
+    let (gate, watch) = store::open(&config, config.store.path.clone()).await?;
     let streams = Arc::new(streams::open(&config, &gate).await?);
     let responder = Responder::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
     let responder = Arc::new(responder);
@@ -109,7 +109,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     let proxys = config.proxy.as_ref().map(|proxy| proxy.limiter_name().to_owned());
     tasks.spawn(shares::run(gate.clone(), proxys, stopped.clone()));
     tasks.spawn(streams::watch(Arc::clone(&streams), stopped.clone()));
-    tasks.spawn(tending::run(gate.clone(), config.store.clone(), stopped));
+    tasks.spawn(tending::run(gate.clone(), watch, config.store.clone(), stopped));
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let outcome = loop {

@@ -4,23 +4,44 @@ use crate::config::{Config, Remote};
 use crate::human;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tidegate::{Clock, Gate, Micros, Settings, StoreError, StoreSettings};
+use tidegate::{Clock, Gate, Micros, Settings, StoreError, StoreSettings, private_file};
 use tracing::{info, warn};
 
 /// A clock that is less behind the saved state is not told of: clocks are set right by small steps all the time.
 const TELL_BEHIND: Micros = Micros::from_secs(1);
+/// The process's clock is told of when it is so far ahead of the wall clock.
+const TELL_AHEAD: Micros = Micros::from_secs(60);
 
-/// The gate of a process: its policy on its store, by its clock. `path`: where the embedded store keeps its state.
+/// The gate of a process: its policy on its store, by its clock; and the watch that knows what was told of it. `path`: where the
+/// embedded store keeps its state.
 ///
 /// # Errors
 /// A message for stderr, when the state cannot be read, or the store is required and does not answer.
-pub(crate) async fn open(config: &Config, path: Option<PathBuf>) -> Result<Gate, String> {
+pub(crate) async fn open(config: &Config, path: Option<PathBuf>) -> Result<(Gate, Watch), String> {
     let clock = Clock::process();
     if let Some(remote) = &config.store.remote {
         return open_remote(config, remote, clock).await;
     }
     let settings = Settings { max_memory: config.store.max_memory, path };
     let gate = Gate::open(config.policy.clone(), &settings, clock).map_err(|error| format!("error: {error}"))?;
+    tell_loaded(&gate, &settings);
+    Ok((gate, Watch::default()))
+}
+
+/// What people should know of the state that was loaded.
+fn tell_loaded(gate: &Gate, settings: &Settings) {
+    if let Some(exposed) = settings.path.as_deref().and_then(private_file::exposure) {
+        warn!("{exposed}");
+    }
+    let carried = gate.carried();
+    if !carried.by.is_zero() {
+        warn!(
+            keys = carried.keys,
+            "the saved state is {} ahead of the clock, so one of the two clocks was wrong. Its keys are carried to now: their counts \
+             count as of now, and blocks last as long as they had left. If the clock is wrong now, stop, correct it and start again",
+            human::duration_ms(carried.by.as_millis_ceil())
+        );
+    }
     if gate.was_behind() >= TELL_BEHIND {
         warn!(
             "the clock is {} behind the saved state; time goes on from there, so that windows end early by this much until the \
@@ -36,20 +57,22 @@ pub(crate) async fn open(config: &Config, path: Option<PathBuf>) -> Result<Gate,
              periods; raise max_memory to give them places"
         );
     }
-    Ok(gate)
 }
 
 /// Without the store only if that is not required.
-async fn open_remote(config: &Config, remote: &Remote, clock: Clock) -> Result<Gate, String> {
+async fn open_remote(config: &Config, remote: &Remote, clock: Clock) -> Result<(Gate, Watch), String> {
     let Remote { on_failure, local_share, deadline, .. } = *remote;
     let settings = StoreSettings { on_failure, local_share, deadline, max_memory: config.store.max_memory };
     let gate = Gate::connect(&config.policy, remote.url.clone(), settings, clock).await;
+    let mut watch = Watch::default();
     match gate.store().down() {
         Some(error) if remote.required => return Err(format!("error: [store] required = true, and {error}")),
-        Some(error) => warn!("{error}; until then decisions are made by on_failure = \"{}\"", on_failure.as_str()),
+        Some(error) => {
+            watch.tell(&error, &format!("until then decisions are made by on_failure = \"{}\"", on_failure.as_str()));
+        }
         None => tell_warning(&gate).await,
     }
-    Ok(gate)
+    Ok((gate, watch))
 }
 
 async fn tell_warning(gate: &Gate) {
@@ -58,11 +81,13 @@ async fn tell_warning(gate: &Gate) {
     }
 }
 
-/// Tells when the store goes away, and when it is back.
+/// Tells when the store goes away, and when it is back; and when the wall clock was set back.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     /// The last warning about the store, and when.
     away: Option<(&'static str, Instant)>,
+    /// The clock was told of.
+    ahead: bool,
 }
 
 /// How often the same failure is logged again while it comes and goes.
@@ -70,11 +95,12 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 
 impl Watch {
     pub(super) async fn look(&mut self, gate: &Gate) {
+        self.look_at_clock(gate);
         let Some(health) = gate.store_health() else { return };
         match (&self.away, health.error) {
-            (None, Some(error)) => self.tell(&error),
+            (None, Some(error)) => self.tell(&error, "decisions are made without it"),
             (Some((kind, told)), Some(error)) if *kind != error.label() || told.elapsed() >= TELL_EVERY => {
-                self.tell(&error);
+                self.tell(&error, "decisions are made without it");
             }
             (Some(_), None) => {
                 info!("the store at {} answers again; {} decisions were made without it", health.url, health.degraded);
@@ -86,8 +112,21 @@ impl Watch {
         }
     }
 
-    fn tell(&mut self, error: &StoreError) {
-        warn!("{error}; decisions are made without it");
+    fn look_at_clock(&mut self, gate: &Gate) {
+        let ahead = gate.clock().ahead_of_wall();
+        let is_ahead = ahead > TELL_AHEAD;
+        if is_ahead && !self.ahead {
+            warn!(
+                "the clock was set back: time goes on from where it was, {} ahead, so that nothing is counted twice or voided; a start \
+                 with the clock as it is now carries all counts to it",
+                human::duration_ms(ahead.as_millis_ceil())
+            );
+        }
+        self.ahead = is_ahead;
+    }
+
+    fn tell(&mut self, error: &StoreError, meanwhile: &str) {
+        warn!("{error}; {meanwhile}");
         self.away = Some((error.label(), Instant::now()));
     }
 }

@@ -1,9 +1,11 @@
 //! The event streams: in the store of the file, or in this process, from their journals where there is a path.
 
 use crate::config::Config;
+use crate::human;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate::Gate;
+use tidegate::{Gate, Micros};
 use tidegate_events::{Now, Opening, Streams};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -34,17 +36,37 @@ pub(super) async fn watch(streams: Arc<Streams>, mut stopped: watch::Receiver<bo
 }
 
 pub(super) async fn open(config: &Config, gate: &Gate) -> Result<Streams, String> {
-    let time = gate.clone();
-    let now: Now = Arc::new(move || time.now());
     if !gate.is_embedded() && !config.streams.is_empty() {
-        let opened = Streams::on_store(config.streams.clone(), gate.store(), &now).await;
+        let opened = Streams::on_store(config.streams.clone(), gate.store(), &clock(gate, Micros::ZERO)).await;
         return opened.map_err(|error| format!("error: streams: {error}"));
     }
     let folder = config.store.path.as_ref().map(|path| path.join("streams"));
     let opening =
         Opening::read(config.streams.clone(), folder.as_deref()).map_err(|error| format!("error: streams: {error}"))?;
     opening.notes().for_each(|note| warn!("{note}"));
-    // What is in the journals must not come from the future.
-    gate.clock().not_before(opening.horizon());
-    opening.start(&now).map_err(|error| format!("error: streams: no thread can be started: {error}; start again"))
+    let ahead = opening.horizon().saturating_sub(gate.now());
+    if ahead <= AHEAD_MAX {
+        // What is in the journals must not come from the future.
+        gate.clock().not_before(opening.horizon());
+    } else {
+        warn!(
+            "the streams' journals are {} ahead of the clock, which was wrong when they were written or is wrong now. The streams go on \
+             from their own time, so that events last as long as ever and their times are this much ahead; to begin anew, stop and \
+             move {} away",
+            human::duration_ms(ahead.as_millis_ceil()),
+            folder.as_deref().unwrap_or_else(|| Path::new("the folder")).display()
+        );
+    }
+    let ahead = if ahead <= AHEAD_MAX { Micros::ZERO } else { ahead };
+    let started = opening.start(&clock(gate, ahead));
+    started.map_err(|error| format!("error: streams: no thread can be started: {error}; start again"))
+}
+
+/// How far journals may be ahead of the clock for the whole process to go on from there.
+const AHEAD_MAX: Micros = Micros::from_secs(60);
+
+/// The gate's clock, for streams that are so much ahead of it.
+fn clock(gate: &Gate, ahead: Micros) -> Now {
+    let gate = gate.clone();
+    Arc::new(move || gate.now().saturating_add(ahead))
 }

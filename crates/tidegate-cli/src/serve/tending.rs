@@ -17,12 +17,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// Looks at the store and saves until the server stops. The last snapshot is written by `serve`.
-pub(crate) async fn run(gate: Gate, store: Store, stopped: watch::Receiver<bool>) -> Result<(), String> {
+pub(crate) async fn run(
+    gate: Gate,
+    mut watch: Watch,
+    store: Store,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), String> {
     let mut look = interval(LOOK_EVERY);
     let mut save = interval_at(Instant::now() + store.snapshot_every, store.snapshot_every);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     save.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut watch = Watch::default();
     let mut saver = Saver { failing_since_told: None };
     let mut stop = pin!(told_to_stop(stopped));
     loop {

@@ -241,7 +241,7 @@ impl World {
 
     fn restore(&mut self) {
         self.directory.save(&self.store, micros(self.now)).unwrap();
-        self.store = self.directory.load(1 << 26).unwrap().unwrap().0;
+        self.store = self.directory.load(1 << 26, Micros::MAX).unwrap().unwrap().store;
     }
 }
 

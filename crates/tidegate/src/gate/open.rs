@@ -9,10 +9,10 @@ use arc_swap::ArcSwap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 use tidegate_core::Micros;
-use tidegate_store::{Directory, EMPTY_TABLE_BYTES, Memory, SnapshotError, Store, StoreUrl};
+use tidegate_store::{Carried, Directory, EMPTY_TABLE_BYTES, Loaded, Memory, SnapshotError, Store, StoreUrl};
 use tokio::runtime::Handle;
 
 /// What a gate needs besides its policy.
@@ -129,21 +129,26 @@ pub(super) struct Snapshots {
     last_at_us: AtomicU64,
     /// How far the clock was behind what was loaded.
     behind_us: AtomicU64,
+    /// What was loaded from so far ahead that it was carried to now.
+    carried: OnceLock<Carried>,
+    /// Why the last snapshot could not be written, until one is.
+    failure: Mutex<Option<String>>,
 }
 
 impl Snapshots {
     fn new(directory: Directory) -> Snapshots {
-        let (done, failed, last_at_us, behind_us) = Default::default();
-        Snapshots { directory: Mutex::new(directory), done, failed, last_at_us, behind_us }
+        let (done, failed, last_at_us, behind_us, carried, failure) = Default::default();
+        Snapshots { directory: Mutex::new(directory), done, failed, last_at_us, behind_us, carried, failure }
     }
 
-    fn note(&self, done: bool, at: Micros) {
-        if done {
+    fn note(&self, failure: Option<String>, at: Micros) {
+        if failure.is_none() {
             self.done.fetch_add(1, Relaxed);
             self.last_at_us.store(at.get(), Relaxed);
         } else {
             self.failed.fetch_add(1, Relaxed);
         }
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 }
 
@@ -167,22 +172,24 @@ impl Gate {
     /// When the path cannot be used, what was saved is damaged, or the limiters alone do not fit the budget.
     pub fn open(policy: Policy, settings: &Settings, clock: Clock) -> Result<Gate, OpenError> {
         let directory = settings.path.as_deref().map(Directory::open).transpose()?;
-        let mut behind = Micros::ZERO;
+        let (mut behind, mut carried) = (Micros::ZERO, Carried::default());
         let saved = match &directory {
-            Some(directory) => directory.load(settings.max_memory)?,
+            Some(directory) => directory.load(settings.max_memory, clock.now())?,
             None => None,
         };
         let memory = match saved {
-            Some((memory, taken_at)) => {
-                behind = taken_at.saturating_sub(clock.now());
-                clock.not_before(taken_at);
-                memory
+            Some(Loaded { store, at, carried: found }) => {
+                carried = found;
+                behind = at.saturating_sub(clock.now());
+                clock.not_before(at);
+                store
             }
             None => Memory::new(settings.max_memory, None),
         };
         let gate = Gate::on_memory(memory, &policy, clock, directory);
         if let Some(snapshots) = &gate.0.snapshots {
             snapshots.behind_us.store(behind.get(), Relaxed);
+            let _ = snapshots.carried.set(carried);
         }
         gate.forget_others(&policy);
         (0..TEND_SHARE).for_each(|_| gate.tend());
@@ -197,11 +204,18 @@ impl Gate {
         self.0.memory.displaced()
     }
 
-    /// How far the clock was behind the saved state when the gate was opened. Time goes on from the saved state's, so that no
-    /// count comes from the future: until the clock has caught up, aligned windows are early by this much.
+    /// How far the clock was behind the saved state when the gate was opened, up to a minute. Time goes on from the saved state's, so
+    /// that no count comes from the future: until the clock has caught up, aligned windows are early by this much.
     #[must_use]
     pub fn was_behind(&self) -> Micros {
         Micros::saturating(self.0.snapshots.as_ref().map_or(0, |snapshots| snapshots.behind_us.load(Relaxed)))
+    }
+
+    /// What was saved by a clock that was far ahead, and was carried to now when the gate was opened: counts count as of now,
+    /// and blocks last as long as they had left.
+    #[must_use]
+    pub fn carried(&self) -> Carried {
+        self.0.snapshots.as_ref().and_then(|snapshots| snapshots.carried.get().copied()).unwrap_or_default()
     }
 
     /// [`Gate::on_store`] for the store at this address.
@@ -281,7 +295,14 @@ impl Gate {
         let directory = snapshots.directory.lock().unwrap_or_else(PoisonError::into_inner);
         let at = self.now();
         let outcome = directory.save(&self.0.memory, at);
-        snapshots.note(outcome.is_ok(), at);
+        snapshots.note(outcome.as_ref().err().map(SnapshotError::reason), at);
         outcome
+    }
+
+    /// Why the last snapshot could not be written, in a few words without paths, until one is; `None`: all is well.
+    #[must_use]
+    pub fn save_failure(&self) -> Option<String> {
+        let snapshots = self.0.snapshots.as_ref()?;
+        snapshots.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
