@@ -1,6 +1,7 @@
 //! Journals on a real disk: what comes back, what is cut, what is refused.
 
 use super::*;
+use std::fs::OpenOptions;
 
 fn step(clock: u64, time_ms: u64) -> Step {
     Step::Submitted { clock, event: format!("event {clock}").into(), time_ms }
