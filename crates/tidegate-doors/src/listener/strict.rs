@@ -95,22 +95,12 @@ impl Strict {
             at += match self.state {
                 State::Bad => break,
                 State::Body(_) | State::Chunk(_) => self.skip(bytes.len() - at),
-                State::Value if self.head.field == Field::Other => self.skip_value(&bytes[at..]),
-                State::Value if let Some(length_len) = self.head.whole_length(&bytes[at..]) => {
-                    self.state = State::LineStart;
-                    length_len + 2
+                State::Between if let Some((length, body)) = plain_head(&bytes[at..]) => {
+                    self.head.is_trailer = matches!(body, State::ChunkSize { .. });
+                    self.state = body;
+                    length
                 }
-                State::LineStart if bytes[at..].starts_with(b"\r\n") => {
-                    self.state = self.head.end();
-                    if self.state == State::Bad { 1 } else { 2 }
-                }
-                State::RequestLine => self.skip_request_line(&bytes[at..]),
-                State::LineStart if let Some(name) = whole_name(&bytes[at..]) => {
-                    self.state = self.head.begin_value(Field::of(name));
-                    // A field that must not be here is refused at its colon.
-                    name.len() + usize::from(self.state != State::Bad)
-                }
-                State::Name if !matches!(self.head.name[0], b'c' | b't') => self.skip_name(&bytes[at..]),
+                State::Value if self.head.field == Field::Other && bytes[at] >= b' ' => end_of_line(&bytes[at..]),
                 state => {
                     self.state = self.head.next(state, bytes[at]);
                     let in_extension = matches!(state, State::ChunkExtension(_));
@@ -156,79 +146,88 @@ impl Strict {
         };
         usize::try_from(skipped).unwrap_or(available)
     }
-
-    /// The request line up to its end, of which the last bytes are kept.
-    fn skip_request_line(&mut self, bytes: &[u8]) -> usize {
-        let plain = find(bytes, |byte| byte < b' ' || byte == b'#');
-        let last = &bytes[plain.saturating_sub(self.head.version.len())..plain];
-        self.head.version.rotate_left(last.len());
-        let before = self.head.version.len() - last.len();
-        self.head.version[before..].copy_from_slice(last);
-        self.line_goes_on(bytes, plain, State::RequestLineCr)
-    }
-
-    /// The name of a field that says nothing of framing, up to its colon.
-    fn skip_name(&mut self, bytes: &[u8]) -> usize {
-        let plain = find(bytes, ends_name);
-        match bytes.get(plain) {
-            None => plain,
-            Some(b':') => {
-                (self.head.field, self.state) = (Field::Other, State::Value);
-                plain + 1
-            }
-            Some(_) => {
-                self.state = State::Bad;
-                plain
-            }
-        }
-    }
-
-    /// The value of a field that says nothing of framing, up to its end or the end of what is here.
-    fn skip_value(&mut self, bytes: &[u8]) -> usize {
-        let plain = find(bytes, |byte| byte < b' ' && byte != b'\t');
-        self.line_goes_on(bytes, plain, State::ValueCr)
-    }
-
-    /// After `plain` bytes: nothing more is here, the line ends, or something is wrong.
-    fn line_goes_on(&mut self, bytes: &[u8], plain: usize, after_cr: State) -> usize {
-        match bytes[plain..] {
-            [] => plain,
-            [b'\r', b'\n', ..] => {
-                self.state = State::LineStart;
-                plain + 2
-            }
-            [b'\r', ..] => {
-                self.state = after_cr;
-                plain + 1
-            }
-            [..] => {
-                self.state = State::Bad;
-                plain
-            }
-        }
-    }
 }
 
-/// The name of a field at the beginning of a line, if all of it is here.
-fn whole_name(line: &[u8]) -> Option<&[u8]> {
-    let (name, rest) = line.split_at(find(line, ends_name));
-    (!name.is_empty() && rest.first() == Some(&b':')).then_some(name)
+/// The length of a head that is all here and written as nearly all clients write it, and what follows it. `None`: it is looked at
+/// byte by byte, which says what is wrong with it, if anything is.
+fn plain_head(bytes: &[u8]) -> Option<(usize, State)> {
+    let (line, mut rest) = bytes.split_at(find(bytes, |word| below(word, b' ') | equal(word, b'#')));
+    rest = rest.strip_prefix(b"\r\n").filter(|_| line.first().is_some_and(u8::is_ascii_graphic))?;
+    let mut body = None;
+    while !rest.starts_with(b"\r\n") {
+        let (name, behind) = rest.split_at(find(rest, end_of_name));
+        let value = behind.strip_prefix(b":").filter(|_| !name.is_empty())?;
+        rest = match Field::of(name) {
+            Field::Other => value[end_of_line(value)..].strip_prefix(b"\r\n")?,
+            Field::Length if body.is_none() => {
+                let (length, behind) = plain_length(value)?;
+                body = Some(body_of(length));
+                behind
+            }
+            Field::Coding if body.is_none() && line.ends_with(b"HTTP/1.1") => {
+                body = Some(State::ChunkSize { size: 0, digits: 0 });
+                value.strip_prefix(b" chunked\r\n")?
+            }
+            Field::Length | Field::Coding => return None,
+        };
+    }
+    Some((bytes.len() - rest.len() + 2, body.unwrap_or(State::Between)))
 }
 
-fn ends_name(byte: u8) -> bool {
-    byte == b':' || !byte.is_ascii_graphic()
+/// A length, and what is behind its line: one blank and digits.
+fn plain_length(value: &[u8]) -> Option<(u64, &[u8])> {
+    let digits = value.strip_prefix(b" ")?;
+    let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, behind) =
+        digits.split_at_checked(count).filter(|_| (1..=LENGTH_DIGITS_MAX.into()).contains(&count))?;
+    let length = digits.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0'));
+    Some((length, behind.strip_prefix(b"\r\n")?))
 }
 
-/// Where the first byte of a kind is, or the end: block by block, as a processor compares many bytes at once.
+fn body_of(length: u64) -> State {
+    if length == 0 { State::Between } else { State::Body(length) }
+}
+
+/// Where the first control character is: at the end of a value, unless a tab stands in it.
+fn end_of_line(value: &[u8]) -> usize {
+    find(value, |word| below(word, b' '))
+}
+
+/// Where the first byte of a kind is, or the end. Eight bytes are looked at as one word, in which `marks` sets the highest bit of
+/// each byte of the kind; only the first mark need be right.
 #[inline]
-fn find(bytes: &[u8], is_of_kind: impl Fn(u8) -> bool) -> usize {
-    let (blocks, rest) = bytes.as_chunks::<16>();
-    let has_one = |block: &[u8; 16]| block.iter().fold(false, |found, byte| found | is_of_kind(*byte));
-    let from = match blocks.iter().position(has_one) {
-        Some(index) => index * 16,
-        None => bytes.len() - rest.len(),
-    };
-    bytes[from..].iter().position(|byte| is_of_kind(*byte)).map_or(bytes.len(), |found| from + found)
+fn find(bytes: &[u8], marks: impl Fn(u64) -> u64) -> usize {
+    let first = |word: [u8; 8]| marks(u64::from_le_bytes(word)).trailing_zeros() as usize / 8;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let at = first(*word);
+        if at < 8 {
+            return index * 8 + at;
+        }
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    bytes.len() - rest.len() + first(last).min(rest.len())
+}
+
+/// A byte in each of the eight places of a word.
+const fn in_each(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; 8])
+}
+
+/// Marks bytes below a bound, at most 128: they borrow from their highest bit, which others have already.
+fn below(word: u64, bound: u8) -> u64 {
+    word.wrapping_sub(in_each(bound)) & !word & in_each(0x80)
+}
+
+fn equal(word: u64, byte: u8) -> u64 {
+    below(word ^ in_each(byte), 1)
+}
+
+/// Marks a colon, and whatever is not graphic: up to a space, and from DEL on.
+fn end_of_name(word: u64) -> u64 {
+    let from_del = (word & in_each(0x7f)) + in_each(1) | word;
+    equal(word, b':') | below(word, b'!') | from_del & in_each(0x80)
 }
 
 impl Field {
@@ -251,6 +250,8 @@ impl Head {
                 *self = Head::default();
                 self.request_line(byte)
             }
+            (State::RequestLine, b'\r') => State::RequestLineCr,
+            (State::RequestLine, b' '..) if byte != b'#' => self.request_line(byte),
             (State::RequestLineCr, b'\n') | (State::ValueCr, b'\n') => State::LineStart,
             (State::LineStart, b'\r') => State::HeadEndCr,
             // A blank here would go on with the line before; some servers take it so, and some do not.
@@ -298,10 +299,11 @@ impl Head {
         if self.lengths + self.codings > 1 { State::Bad } else { State::Value }
     }
 
-    /// One byte of a length or of a coding. Blanks may stand on both sides and nowhere else.
+    /// One byte of a value. Of a length or a coding, blanks may stand on both sides and nowhere else.
     fn value(&mut self, byte: u8) -> State {
         let begun = if self.field == Field::Length { self.digits > 0 } else { self.coding_len > 0 };
         match (self.field, byte) {
+            (Field::Other, b'\t' | b' '..) => {}
             (_, b' ' | b'\t') => self.value_ended = begun,
             _ if self.value_ended => return State::Bad,
             (Field::Length, b'0'..=b'9') if self.digits < LENGTH_DIGITS_MAX => {
@@ -315,23 +317,6 @@ impl Head {
             _ => return State::Bad,
         }
         State::Value
-    }
-
-    /// The value of a length, one blank and its digits as nearly all clients write it, if all of its line is here: how
-    /// many bytes that is. Whatever is written otherwise is looked at byte by byte.
-    fn whole_length(&mut self, line: &[u8]) -> Option<usize> {
-        if self.field != Field::Length || self.digits > 0 || self.value_ended {
-            return None;
-        }
-        let digits = line.strip_prefix(b" ")?;
-        let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let is_number = (1..=usize::from(LENGTH_DIGITS_MAX)).contains(&count);
-        if !is_number || !digits[count..].starts_with(b"\r\n") {
-            return None;
-        }
-        self.length = digits[..count].iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0'));
-        self.digits = u8::try_from(count).unwrap_or(LENGTH_DIGITS_MAX);
-        Some(1 + count)
     }
 
     fn value_end(&self) -> State {
@@ -352,8 +337,7 @@ impl Head {
                 self.is_trailer = true;
                 State::ChunkSize { size: 0, digits: 0 }
             }
-            (_, 0) => State::Between,
-            (_, length) => State::Body(length),
+            (_, length) => body_of(length),
         }
     }
 }
