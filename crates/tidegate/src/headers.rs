@@ -107,10 +107,14 @@ pub fn push_answer_members(text: &mut String, answer: &Answer) {
         }
         None => text.push_str("null"),
     }
-    push_member(text, "limit", answer.limit.map(u64::from));
-    push_member(text, "remaining", answer.remaining.map(u64::from));
-    push_member(text, "retry_after_ms", answer.retry_after.filter(|_| !answer.allowed).map(Micros::as_millis_ceil));
-    push_member(text, "reset_after_ms", answer.reset_after.map(Micros::as_millis_ceil));
+    text.push_str(",\"limit\":");
+    push_number_or_null(text, answer.limit.map(u64::from));
+    text.push_str(",\"remaining\":");
+    push_number_or_null(text, answer.remaining.map(u64::from));
+    text.push_str(",\"retry_after_ms\":");
+    push_number_or_null(text, answer.retry_after.filter(|_| !answer.allowed).map(Micros::as_millis_ceil));
+    text.push_str(",\"reset_after_ms\":");
+    push_number_or_null(text, answer.reset_after.map(Micros::as_millis_ceil));
     text.push_str(",\"reason\":\"");
     text.push_str(answer.reason.as_str());
     text.push('"');
@@ -199,12 +203,9 @@ fn push_detail(text: &mut String, answer: &Answer) {
     }
 }
 
-fn push_member(text: &mut String, name: &str, value: Option<u64>) {
-    text.push_str(",\"");
-    text.push_str(name);
-    text.push_str("\":");
-    match value {
-        Some(value) => push_number(text, value),
+fn push_number_or_null(text: &mut String, number: Option<u64>) {
+    match number {
+        Some(number) => push_number(text, number),
         None => text.push_str("null"),
     }
 }
@@ -221,7 +222,8 @@ fn push_number(text: &mut String, mut number: u64) {
             break;
         }
     }
-    text.push_str(std::str::from_utf8(&digits[start..]).unwrap_or_default());
+    // One by one: a check that they are UTF-8 would cost more.
+    digits[start..].iter().for_each(|digit| text.push(char::from(*digit)));
 }
 
 #[cfg(test)]
