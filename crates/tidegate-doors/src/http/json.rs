@@ -67,10 +67,13 @@ pub(crate) fn read<'a>(
     if body.is_empty() {
         return Err(Problem::new(400, "bad_json", "the body is empty; send a JSON object").field("body"));
     }
-    let mut reader = serde_json::Deserializer::from_slice(body);
     let mut reading = None;
     let members = Members { names, take: &mut take, reading: &mut reading };
-    let outcome = members.deserialize(&mut reader).and_then(|outcome| reader.end().map(|()| outcome));
+    // Checked as a whole, its texts need no check each. What is no UTF-8 may still be JSON where nobody looks at it.
+    let outcome = match std::str::from_utf8(body) {
+        Ok(body) => members.read(serde_json::Deserializer::from_str(body)),
+        Err(_) => members.read(serde_json::Deserializer::from_slice(body)),
+    };
     outcome.unwrap_or_else(|error| {
         // The parser stops at a number such as 1e400, which is JSON all the same: whose it is knows the bound.
         let beyond = error.to_string().starts_with("number out of range");
@@ -94,11 +97,14 @@ struct Members<'n, F> {
     reading: &'n mut Option<usize>,
 }
 
-impl<'a, F: FnMut(usize, Value<'a>) -> Result<(), Problem>> DeserializeSeed<'a> for Members<'_, F> {
-    type Value = Result<(), Problem>;
-
-    fn deserialize<D: Deserializer<'a>>(self, reader: D) -> Result<Self::Value, D::Error> {
-        reader.deserialize_map(self)
+impl<'a, F: FnMut(usize, Value<'a>) -> Result<(), Problem>> Members<'_, F> {
+    /// The members of the one object that there is to read.
+    fn read<R: serde_json::de::Read<'a>>(
+        self,
+        mut reader: serde_json::Deserializer<R>,
+    ) -> serde_json::Result<Result<(), Problem>> {
+        let outcome = reader.deserialize_map(self)?;
+        reader.end().map(|()| outcome)
     }
 }
 
