@@ -35,18 +35,21 @@ fn refused(detail: &'static str) -> Problem {
 
 /// `name`, `192.0.2.1` or `[2001:db8::1]`, and behind it nothing or a port.
 fn is_host(host: &[u8]) -> bool {
-    let Ok(host) = std::str::from_utf8(host) else { return false };
-    let (is_name, behind) = match host.strip_prefix('[') {
-        Some(rest) => {
-            let (address, behind) = rest.split_once(']').unwrap_or((rest, "]"));
-            (address.parse::<Ipv6Addr>().is_ok(), behind)
-        }
-        None => {
-            let (name, behind) = host.split_at(host.find(':').unwrap_or(host.len()));
-            (!name.is_empty() && name.bytes().all(is_name_byte), behind)
-        }
+    let behind = match host.strip_prefix(b"[") {
+        Some(rest) => behind_address(rest),
+        None => Some(&host[host.iter().take_while(|byte| is_name_byte(**byte)).count()..]),
     };
-    is_name && (behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port))
+    behind.is_some_and(|behind| match behind {
+        [] => !host.is_empty(),
+        [b':', port @ ..] => behind.len() < host.len() && is_port(port),
+        _ => false,
+    })
+}
+
+/// What follows the bracket that closes an address of IPv6.
+fn behind_address(rest: &[u8]) -> Option<&[u8]> {
+    let (address, behind) = std::str::from_utf8(rest).ok()?.split_once(']')?;
+    address.parse::<Ipv6Addr>().is_ok().then_some(behind.as_bytes())
 }
 
 /// RFC 3986's reg-name.
@@ -73,8 +76,10 @@ fn is_name_byte(byte: u8) -> bool {
 }
 
 /// A colon without a port is allowed, and stands for none.
-fn is_port(port: &str) -> bool {
-    port.bytes().all(|byte| byte.is_ascii_digit()) && (port.is_empty() || port.parse::<u16>().is_ok())
+fn is_port(port: &[u8]) -> bool {
+    let digits = port.iter().map(|byte| byte.is_ascii_digit().then(|| u32::from(byte - b'0')));
+    let number = digits.into_iter().try_fold(0_u32, |number, digit| number.checked_mul(10)?.checked_add(digit?));
+    number.is_some_and(|number| number <= u32::from(u16::MAX))
 }
 
 #[cfg(test)]
