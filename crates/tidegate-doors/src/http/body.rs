@@ -53,7 +53,10 @@ enum Collected {
 async fn collect(body: &mut Incoming) -> Result<Collected, hyper::Error> {
     let mut whole = Bytes::new();
     let mut parts = Vec::new();
-    while let Some(frame) = body.frame().await {
+    // Not asked for more than it says it has.
+    while !body.is_end_stream()
+        && let Some(frame) = body.frame().await
+    {
         let Ok(data) = frame?.into_data() else { continue };
         if whole.is_empty() && parts.is_empty() {
             whole = data;

@@ -37,8 +37,8 @@ impl Client {
     }
 
     /// A large text is held until the client has read it, unless too much is unread already.
-    pub(crate) fn bounded(&self, reply: Reply) -> Result<Reply, Problem> {
-        let Some(text) = reply.body().text() else { return Ok(reply) };
+    pub(crate) fn bound(&self, reply: &mut Reply) -> Result<(), Problem> {
+        let Some(text) = reply.body().text() else { return Ok(()) };
         let held = self.hold(text).map_err(|TooMuchUnread| {
             let detail = format!(
                 "the answer has {} bytes, and clients have not read up to {} bytes, the most; read answers, and try again",
@@ -47,9 +47,11 @@ impl Client {
             );
             Problem::new(503, "too_much_unread", detail).retry_after(Micros::from_secs(1))
         })?;
-        let Some(held) = held else { return Ok(reply) };
-        let (text, busy) = (text.clone(), self.busy());
-        Ok(reply.map(|_| ReplyBody::Pieces(Box::new(Pieces { rest: text, _held: held, _busy: busy }))))
+        if let Some(held) = held {
+            let pieces = Pieces { rest: text.clone(), _held: held, _busy: self.busy() };
+            *reply.body_mut() = ReplyBody::Pieces(Box::new(pieces));
+        }
+        Ok(())
     }
 
     fn hold(&self, text: &Bytes) -> Result<Option<Held>, TooMuchUnread> {

@@ -26,8 +26,8 @@ pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>) -
     let (mut parts, body) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let found = find(&parts.method, parts.uri.path());
-    let reply = route(client, &parts, &found, body, upgrade).await.and_then(|reply| client.bounded(reply));
-    let reply = reply.unwrap_or_else(Problem::into_reply);
+    let mut reply = route(client, &parts, &found, body, upgrade).await.unwrap_or_else(Problem::into_reply);
+    client.bound(&mut reply).unwrap_or_else(|problem| reply = problem.into_reply());
     let index = if let Found::Route { index, .. } = found { Some(index) } else { None };
     door.metrics.note(index, reply.status().as_u16(), door.gate.now().saturating_sub(started));
     reply
