@@ -19,6 +19,8 @@ pub(super) struct Live {
     by_name: HashMap<String, usize, RandomState>,
     /// Limiters with `by`, by domain, in definition order.
     by_domain: HashMap<Option<String>, Vec<usize>>,
+    /// Spares the look-up by name where each limiter has one limit.
+    pub(super) any_has_several_limits: bool,
 }
 
 /// One limiter of the policy in force: a handle that spares the look-up by name.
@@ -68,7 +70,12 @@ impl Live {
         local_share: f64,
         shares: &Shares,
     ) -> Live {
-        let mut live = Live { limiters: Vec::new(), by_name: HashMap::default(), by_domain: HashMap::new() };
+        let mut live = Live {
+            limiters: Vec::new(),
+            by_name: HashMap::default(),
+            by_domain: HashMap::new(),
+            any_has_several_limits: false,
+        };
         for (index, spec) in policy.limiters().iter().enumerate() {
             live.limiters.push(Limiter::new(stores, memory, spec, local_share, shares));
             live.by_name.insert(spec.name.clone(), index);
@@ -76,6 +83,7 @@ impl Live {
                 live.by_domain.entry(spec.domain.clone()).or_default().push(index);
             }
         }
+        live.any_has_several_limits = live.limiters.iter().any(Limiter::has_several_limits);
         live
     }
 
@@ -132,6 +140,11 @@ impl Limiter {
     #[inline]
     pub fn is_enforced(&self) -> bool {
         !(self.spec.honour_disable && self.table.is_disabled())
+    }
+
+    /// May a request violate more than one limit of it?
+    pub(super) fn has_several_limits(&self) -> bool {
+        self.spec.rules.limits().len() > 1
     }
 
     /// A ruling of its own as an answer, by the rules in force.

@@ -212,7 +212,7 @@ impl Gate {
             Target::Attributes { .. } => true,
             Target::Limiter { name, .. } => {
                 let live = self.0.live.load();
-                live.limiter(name).is_ok_and(|limiter| limiter.spec.rules.limits().len() > 1)
+                live.any_has_several_limits && live.limiter(name).is_ok_and(Limiter::has_several_limits)
             }
         }
     }
