@@ -8,7 +8,7 @@ mod waits;
 
 use crate::body::{Answer, BodyError, ClientBody, Held, Reply};
 use crate::client::{Busy, Client};
-use crate::client_slots::{ClientSlots, Waits};
+use crate::client_slots::{ClientSlots, UnderWay, Waits};
 use crate::fields::{self, Survey};
 use crate::incoming::{Head, SpeaksHttp2};
 use crate::key::{self, Origin};
@@ -22,7 +22,7 @@ use crate::target::{self, Characters, Target};
 use crate::tunnel;
 use http::header::{CONNECTION, HOST, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -105,13 +105,15 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
     let key = state.keys.key(parts_of_key, templates, &target, &parts, from);
     let name = state.shares_counts().then(|| key::name(parts_of_key, templates, &target, &parts, from));
     let text = state.is_charged().then(|| key::text(parts_of_key, templates, &target, &parts, from));
+    let is_empty = length.map_or_else(|| body.is_end_stream(), |length| length == 0);
+    let body = (!is_empty).then(|| ClientBody::new(body, client.idle_timeout(client.state.client_ticks)));
     let exchange = Exchange {
         client,
         slots,
         arrived,
         upstream_ticks: rules.upstream_ticks,
         weight,
-        has_body: false,
+        has_body: body.is_some(),
         place: (key, name),
         key: text,
     };
@@ -127,10 +129,8 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
     let on_upgrade = wants_websocket.then(|| parts.extensions.remove::<OnUpgrade>()).flatten();
     let push_fields =
         |head: &mut Vec<u8>| fields::push_to_upstream(head, &parts.headers, roles, &client.hop, on_upgrade.is_some());
-    let body = ClientBody::new(body, client.idle_timeout(state.client_ticks));
     let request = Outgoing::new(parts.method, &target, push_fields, length, body);
     drop(rules);
-    let exchange = Exchange { has_body: request.has_body(), ..exchange };
     Ok(Box::new(Begun { exchange, request, on_upgrade, entry }))
 }
 
@@ -211,18 +211,10 @@ impl Begun {
                 slot
             }
         };
-        let (slot, under_way) = match self.exchange.slots.start(self.exchange.in_flight_per_client()) {
-            Some(under_way) => (slot, under_way),
-            None => Box::pin(self.exchange.start_later(slot)).await?,
-        };
-        let (mut link, mut slot) = match self.exchange.take_link(slot) {
+        let Ready { mut link, mut slot, under_way } = match self.exchange.ready_at_once(slot) {
             Ok(ready) => ready,
-            Err(slot) => Box::pin(self.exchange.ready_to_send(slot)).await?,
+            Err(missing) => Box::pin(self.exchange.ready_later(missing)).await?,
         };
-        match self.exchange.charge() {
-            Charge::Allowed => {}
-            denied => (link, slot) = Box::pin(self.exchange.charged_later(denied, link, slot)).await?,
-        }
         client.state.metrics.note_start(*arrived, slot.possible(), client.state.clock.now());
         slot.start();
         link.begin(self.request);
@@ -265,21 +257,61 @@ struct Exchange {
     /// Its key at the turnstile; with a name, it is counted at the store.
     place: (KeyHash, Option<Name>),
     /// Its key at the gate, where starts are charged there.
-    key: Option<Box<[u8]>>,
+    key: Option<Vec<u8>>,
+}
+
+/// What a request needs to be sent.
+struct Ready {
+    link: Box<Link>,
+    slot: Slot,
+    under_way: UnderWay,
+}
+
+/// What is not there at once, with what is.
+enum Missing {
+    /// The client has as many under way as it may.
+    UnderWay(Slot),
+    /// No connection is idle, or the slot was waited for and has to be looked at again.
+    Link(Slot, UnderWay),
+    /// The gate's limiter did not allow the start.
+    Charge(Charge, Ready),
 }
 
 /// How often a request with an unread body looks whether its client is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl Exchange {
-    /// What almost every request finds: an idle connection, and a slot that it did not wait for.
-    fn take_link(&self, slot: Slot) -> Result<(Box<Link>, Slot), Slot> {
+    /// What almost every request finds: few others of its client, an idle connection, and a limiter that allows.
+    fn ready_at_once(&self, slot: Slot) -> Result<Ready, Missing> {
+        let rules = self.state().rules.load();
+        let Some(under_way) = self.slots.start(rules.policy.in_flight_per_client()) else {
+            return Err(Missing::UnderWay(slot));
+        };
         if slot.was_waited_for() || !slot.is_good(self.state().clock.now()) {
-            return Err(slot);
+            return Err(Missing::Link(slot, under_way));
         }
-        match self.client.pool().take(self.state().rules.load().generation) {
-            Some(link) => Ok((link, slot)),
-            None => Err(slot),
+        let Some(link) = self.client.pool().take(rules.generation) else {
+            return Err(Missing::Link(slot, under_way));
+        };
+        let ready = Ready { link, slot, under_way };
+        match self.charge(&rules) {
+            Charge::Allowed => Ok(ready),
+            denied => Err(Missing::Charge(denied, ready)),
+        }
+    }
+
+    /// The same, however long it takes.
+    async fn ready_later(&self, missing: Missing) -> Outcome<Ready> {
+        let (slot, under_way) = match missing {
+            Missing::UnderWay(slot) => self.start_later(slot).await?,
+            Missing::Link(slot, under_way) => (slot, under_way),
+            Missing::Charge(denied, ready) => return self.charged_later(denied, ready).await,
+        };
+        let (link, slot) = self.ready_to_send(slot).await?;
+        let (ready, charge) = (Ready { link, slot, under_way }, self.charge(&self.state().rules.load()));
+        match charge {
+            Charge::Allowed => Ok(ready),
+            denied => self.charged_later(denied, ready).await,
         }
     }
 
@@ -316,18 +348,14 @@ impl Exchange {
     }
 
     /// Charges the start at the gate's limiter.
-    fn charge(&self) -> Charge {
-        self.key.as_ref().map_or(Charge::Allowed, |key| self.state().charge(key))
+    fn charge(&self, rules: &Rules) -> Charge {
+        self.key.as_ref().map_or(Charge::Allowed, |key| self.state().charge(rules, key))
     }
 
     /// Back into line until the gate says yes, too. Nobody else of the key starts before the next window. A key that is blocked does
     /// not wait: a block may last for days.
-    async fn charged_later(
-        &self,
-        mut denied: Charge,
-        mut link: Box<Link>,
-        mut slot: Slot,
-    ) -> Outcome<(Box<Link>, Slot)> {
+    async fn charged_later(&self, mut denied: Charge, ready: Ready) -> Outcome<Ready> {
+        let Ready { mut link, mut slot, under_way } = ready;
         loop {
             self.client.pool().put_unused(link);
             slot.exhaust();
@@ -341,9 +369,9 @@ impl Exchange {
             }
             let waited = self.wait(slot.again(self.arrived, self.weight, false)).await?;
             (link, slot) = self.ready_to_send(waited).await?;
-            denied = self.charge();
+            denied = self.charge(&self.state().rules.load());
             if matches!(denied, Charge::Allowed) {
-                return Ok((link, slot));
+                return Ok(Ready { link, slot, under_way });
             }
         }
     }

@@ -118,6 +118,8 @@ const LENGTH_DIGITS_MAX: usize = 18;
 pub(crate) struct Hop {
     plain: HeaderValue,
     forwarded: HeaderValue,
+    /// The fields of a request that came through no hop before, as they are written.
+    first: Vec<u8>,
 }
 
 impl Hop {
@@ -125,7 +127,10 @@ impl Hop {
         let peer = peer.to_canonical();
         let forwarded = if peer.is_ipv6() { format!("for=\"[{peer}]\"") } else { format!("for={peer}") };
         let value = |text: String| HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
-        Hop { plain: value(peer.to_string()), forwarded: value(forwarded) }
+        let (plain, forwarded, mut first) = (value(peer.to_string()), value(forwarded), Vec::new());
+        push_field(&mut first, &X_FORWARDED_FOR, &plain);
+        push_field(&mut first, &FORWARDED, &forwarded);
+        Hop { plain, forwarded, first }
     }
 }
 
@@ -159,6 +164,9 @@ pub(crate) fn push_to_upstream(head: &mut Vec<u8>, headers: &HeaderMap, roles: R
         head.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\n");
     } else if roles.has(Role::Te) && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers")) {
         head.extend_from_slice(b"connection: te\r\nte: trailers\r\n");
+    }
+    if !roles.has(Role::ForwardedFor) && !roles.has(Role::Forwarded) {
+        return head.extend_from_slice(&hop.first);
     }
     let before = |role, name: &HeaderName| (roles.has(role) && !named.contains(name)).then_some(headers);
     push_list(head, &X_FORWARDED_FOR, before(Role::ForwardedFor, &X_FORWARDED_FOR), &hop.plain);

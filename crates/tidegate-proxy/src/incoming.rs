@@ -57,41 +57,58 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> io::Result<Opt
 }
 
 fn read_one(input: &mut BytesMut, method: &Method) -> io::Result<Option<Head>> {
-    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-    let mut parsed = httparse::Response::new(&mut []);
+    if is_http2(input) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, SpeaksHttp2));
+    }
+    let whole = head_length(input)?.map(|length| input.split_to(length).freeze());
+    let (mut fields, mut parsed) = ([const { MaybeUninit::uninit() }; FIELDS_MAX], httparse::Response::new(&mut []));
     let parser = httparse::ParserConfig::default();
-    let length = match parser.parse_response_with_uninit_headers(&mut parsed, input, &mut fields) {
-        Ok(httparse::Status::Complete(length)) => length,
-        Ok(httparse::Status::Partial) if input.len() < HEAD_MAX => return Ok(None),
-        Ok(httparse::Status::Partial) => return Err(bad("the answer's head is too large")),
-        Err(_) if is_http2(input) => return Err(io::Error::new(io::ErrorKind::InvalidData, SpeaksHttp2)),
-        Err(error) => return Err(bad(&error.to_string())),
+    // Also what has come of a head: one that is none should not be waited for.
+    let bytes = whole.as_deref().unwrap_or(input);
+    let outcome = parser.parse_response_with_uninit_headers(&mut parsed, bytes, &mut fields);
+    let is_whole = outcome.map_err(|error| bad(&error.to_string()))?.is_complete();
+    let bytes = match &whole {
+        Some(bytes) if is_whole => bytes,
+        None if input.len() < HEAD_MAX => return Ok(None),
+        None => return Err(bad("the answer's head is too large")),
+        Some(_) => return Err(bad("the answer's head has no status line")),
     };
-    has_no_bare_lf(&input[..length])?;
     let status = StatusCode::from_u16(parsed.code.unwrap_or_default()).map_err(|_| bad("the status is none"))?;
     let is_http11 = parsed.version == Some(1);
-    let start = input.as_ptr().addr();
-    let places = parsed.headers.iter().map(|field| {
-        let name = field.name.as_ptr().addr() - start;
-        // An empty value may point anywhere.
-        let value = if field.value.is_empty() { 0 } else { field.value.as_ptr().addr() - start };
-        (name, name + field.name.len(), value, value + field.value.len())
-    });
-    let places: Vec<Place> = places.collect();
-    let bytes = input.split_to(length).freeze();
-    let (headers, about) = fields_of(&bytes, &places)?;
+    let (headers, about) = fields_of(bytes, parsed.headers)?;
     let framing = framing_of(status, method, &about)?;
     let is_plain = framing != Framing::UntilClose && !(status == StatusCode::NO_CONTENT && about.names_body(method));
     let keeps_alive = is_http11 && is_plain && !about.wants_close;
     Ok(Some(Head { status, headers, framing, keeps_alive }))
 }
 
-/// Every line ends with CR LF: some clients take a bare LF for a line's end, and some do not.
+/// How long the head is, if it is all there: up to the empty line behind its lines.
+///
+/// # Errors
+/// When a line ends without CR.
+fn head_length(input: &[u8]) -> io::Result<Option<usize>> {
+    let (mut start, mut has_begun) = (0, false);
+    while let Some(length) = input[start..].iter().position(|byte| *byte == b'\n') {
+        let Some(line) = input[start..start + length].strip_suffix(b"\r") else { return Err(bare_lf()) };
+        start += length + 1;
+        if line.is_empty() && has_begun {
+            return Ok(Some(start));
+        }
+        has_begun |= !line.is_empty();
+    }
+    Ok(None)
+}
+
+/// Some clients take a bare LF for a line's end, and some do not.
+fn bare_lf() -> io::Error {
+    bad("a line of the answer ends without CR")
+}
+
 fn has_no_bare_lf(head: &[u8]) -> io::Result<()> {
     let mut before = 0;
     for byte in head {
         if *byte == b'\n' && before != b'\r' {
-            return Err(bad("a line of the answer ends without CR"));
+            return Err(bare_lf());
         }
         before = *byte;
     }
@@ -115,21 +132,18 @@ fn is_http2(input: &[u8]) -> bool {
     matches!(input, [0, _, _, 4 | 7, _, 0, 0, 0, 0, ..])
 }
 
-/// Where a field's name and value begin and end.
-type Place = (usize, usize, usize, usize);
-
-/// The fields, whose values stay where they were read.
-fn fields_of(bytes: &Bytes, places: &[Place]) -> io::Result<(HeaderMap, About)> {
-    let mut headers = HeaderMap::with_capacity(places.len());
+/// The fields, whose values stay where they were read: in `bytes`.
+fn fields_of(bytes: &Bytes, fields: &[httparse::Header<'_>]) -> io::Result<(HeaderMap, About)> {
+    let mut headers = HeaderMap::with_capacity(fields.len());
     let mut about = About::default();
-    for &(name, name_end, value, value_end) in places {
-        let name = HeaderName::from_bytes(&bytes[name..name_end]).map_err(|_| bad("a field's name is none"))?;
-        about.note(&name, &bytes[value..value_end]);
-        if name == CONNECTION && names_no_field(&bytes[value..value_end]) {
+    for field in fields {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| bad("a field's name is none"))?;
+        about.note(&name, field.value);
+        if name == CONNECTION && names_no_field(field.value) {
             // For us alone, and now noted.
             continue;
         }
-        let value = HeaderValue::from_maybe_shared(bytes.slice(value..value_end));
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
         headers.append(name, value.map_err(|_| bad("a field's value is none"))?);
     }
     Ok((headers, about))
@@ -183,8 +197,9 @@ fn framing_of(status: StatusCode, method: &Method, about: &About) -> io::Result<
 
 /// Digits and nothing else, and few enough to count.
 fn number(digits: &[u8], base: u32) -> Option<u64> {
-    let is_number = (1..=15).contains(&digits.len()) && digits.iter().all(|digit| char::from(*digit).is_digit(base));
-    is_number.then(|| u64::from_str_radix(std::str::from_utf8(digits).ok()?, base).ok()).flatten()
+    let mut values = digits.iter().map(|digit| char::from(*digit).to_digit(base).map(u64::from));
+    let is_short = (1..=15).contains(&digits.len());
+    is_short.then(|| values.try_fold(0, |number, digit| Some(number * u64::from(base) + digit?))).flatten()
 }
 
 impl Framing {
@@ -308,7 +323,7 @@ fn size_line(input: &mut BytesMut) -> io::Result<Option<u64>> {
     };
     let line = input.split_to(end + 2);
     if line[..end].contains(&b'\n') {
-        return Err(bad("a line of the answer ends without CR"));
+        return Err(bare_lf());
     }
     let digits = line[..end].split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
     number(digits, 16).map(Some).ok_or_else(|| bad("a chunk's size is none"))

@@ -176,8 +176,8 @@ pub(crate) fn text(
     target: &Target<'_>,
     parts: &Parts,
     from: Origin,
-) -> Box<[u8]> {
-    let mut text = Text::default();
+) -> Vec<u8> {
+    let mut text = Text { bytes: Vec::with_capacity(TEXT_SIZE), is_named: false };
     for part in key {
         if key.len() > 1 {
             text.begin(&part.to_string());
@@ -185,10 +185,13 @@ pub(crate) fn text(
         write_key(&mut text, std::slice::from_ref(part), templates, target, parts, from);
     }
     match text.bytes.len() {
-        1..=KEY_LEN_MAX => text.bytes.into(),
-        _ => name(key, templates, target, parts, from).to_string().into_bytes().into(),
+        1..=KEY_LEN_MAX => text.bytes,
+        _ => name(key, templates, target, parts, from).to_string().into_bytes(),
     }
 }
+
+/// Most keys fit.
+const TEXT_SIZE: usize = 64;
 
 fn write_key(
     sink: &mut impl Pieces,
@@ -274,7 +277,6 @@ impl Pieces for Both<'_> {
 }
 
 /// Commas and backslashes are escaped where they could be taken for the end of a part.
-#[derive(Default)]
 struct Text {
     bytes: Vec<u8>,
     is_named: bool,

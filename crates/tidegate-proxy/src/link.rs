@@ -30,9 +30,10 @@ pub(crate) struct Link {
     input: BytesMut,
     /// Of the last request: what its answer looks like depends on it.
     method: Method,
+    /// The request, until its answer has come; it may be sent again on another connection while not a byte of that has.
     outgoing: Option<Outgoing>,
-    /// A request that was written, and may be sent again on another connection while not a byte of an answer has come.
-    unanswered: Option<Outgoing>,
+    /// All of the request was written, or as much as the upstream wants.
+    is_written: bool,
     /// It has served a request before: the upstream may have closed it just now.
     is_kept: bool,
     framing: Framing,
@@ -86,7 +87,7 @@ impl Link {
             input: BytesMut::new(),
             method: Method::GET,
             outgoing: None,
-            unanswered: None,
+            is_written: true,
             is_kept: false,
             framing: Framing::Done,
             keeps_alive: true,
@@ -101,6 +102,7 @@ impl Link {
         self.keeps_alive = false;
         self.method = request.method.clone();
         self.outgoing = Some(request);
+        self.is_written = false;
     }
 
     /// Sends the request and waits for the head of its answer, until the upstream was silent for too long.
@@ -127,14 +129,13 @@ impl Link {
         if !self.is_kept || !self.input.is_empty() || error.kind() == io::ErrorKind::InvalidData {
             return None;
         }
-        let request = self.unanswered.take().or_else(|| self.outgoing.take());
-        request.filter(Outgoing::is_repeatable).map(Outgoing::rewound)
+        self.outgoing.take().filter(Outgoing::is_repeatable).map(Outgoing::rewound)
     }
 
     /// The next piece of the answer's body; `None`: its end.
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         // An early answer: the request may still be on its way. If it breaks, the answer stands.
-        if self.outgoing.is_some() && self.poll_outgoing(cx).is_err() {
+        if !self.is_written && self.poll_outgoing(cx).is_err() {
             self.is_cut_short = true;
         }
         loop {
@@ -165,14 +166,15 @@ impl Link {
 
     /// Can it take another request?
     pub(crate) fn is_reusable(&self) -> bool {
-        let is_over = self.outgoing.is_none() && !self.is_cut_short && self.framing.is_done() && self.input.is_empty();
+        let is_over = self.is_written && !self.is_cut_short && self.framing.is_done() && self.input.is_empty();
         is_over && self.keeps_alive
     }
 
     /// Has the upstream closed it, or sent bytes without a request? Only between two requests.
     pub(crate) fn has_closed(&mut self) -> bool {
         self.is_kept = true;
-        self.poll_read(&mut Context::from_waker(Waker::noop())).is_ready()
+        let mut cx = Context::from_waker(Waker::noop());
+        self.wire.may_have_bytes(&mut cx) && self.poll_read(&mut cx).is_ready()
     }
 
     /// After a 101: what is left is the wire, bytes that were read too far, and its place among the open connections.
@@ -183,9 +185,9 @@ impl Link {
     /// Writes what there is of the request, and returns whether to write or to read next. When all is written, or the upstream wants
     /// no more, the answer is awaited from now on.
     fn poll_outgoing(&mut self, cx: &mut Context<'_>) -> Result<Turn, BodyError> {
-        let Some(outgoing) = &mut self.outgoing else { return Ok(Turn::Upstream) };
+        let Some(outgoing) = self.outgoing.as_mut().filter(|_| !self.is_written) else { return Ok(Turn::Upstream) };
         let Poll::Ready(outcome) = outgoing.poll_write(&mut self.wire, cx) else { return Ok(outgoing.turn()) };
-        self.unanswered = self.outgoing.take();
+        self.is_written = true;
         match outcome {
             Ok(()) => Ok(Turn::UpstreamAfterSome),
             // It does not want the rest; it may have answered why.
@@ -200,7 +202,9 @@ impl Link {
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Head>> {
         loop {
             if let Some(head) = read_head(&mut self.input, &self.method)? {
-                self.unanswered = None;
+                if self.is_written {
+                    self.outgoing = None;
+                }
                 self.framing = head.framing;
                 self.keeps_alive = head.keeps_alive;
                 return Poll::Ready(Ok(head));

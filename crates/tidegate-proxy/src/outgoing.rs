@@ -59,13 +59,13 @@ const HEAD_SIZE: usize = 512;
 
 impl Outgoing {
     /// `push_fields` writes the fields of the head, but for those that frame the body; `length` is the body's, if the
-    /// client named one.
+    /// client named one. There is a body unless that is zero, or none was named and none came.
     pub(crate) fn new(
         method: Method,
         target: &Target<'_>,
         push_fields: impl FnOnce(&mut Vec<u8>),
         length: Option<u64>,
-        body: ClientBody,
+        body: Option<ClientBody>,
     ) -> Outgoing {
         let mut head = Vec::with_capacity(HEAD_SIZE);
         head.extend_from_slice(method.as_str().as_bytes());
@@ -79,14 +79,13 @@ impl Outgoing {
                 let _ = write!(head, "content-length: {length}\r\n");
                 Framing::Length(length)
             }
-            None if body.is_end_stream() => Framing::Length(0),
+            None if body.is_none() => Framing::Length(0),
             None => {
                 head.extend_from_slice(b"transfer-encoding: chunked\r\n");
                 Framing::Chunks
             }
         };
         head.extend_from_slice(b"\r\n");
-        let body = (framing != Framing::Length(0)).then_some(body);
         let is_repeatable = body.is_none() && method.is_safe();
         let (data, turn) = (Bytes::new(), Turn::Upstream);
         Outgoing { method, head, written: 0, data, tail: b"", body, framing, turn, is_repeatable }
@@ -101,11 +100,6 @@ impl Outgoing {
     pub(crate) fn rewound(mut self) -> Outgoing {
         self.written = 0;
         self
-    }
-
-    /// Is there a body that was not read to its end?
-    pub(crate) fn has_body(&self) -> bool {
-        self.body.is_some()
     }
 
     /// Which side the last try to write waited for.

@@ -121,8 +121,7 @@ impl ProxyState {
     }
 
     /// Charges a start at the gate.
-    pub(crate) fn charge(&self, key: &[u8]) -> Charge {
-        let rules = self.rules.load();
+    pub(crate) fn charge(&self, rules: &Rules, key: &[u8]) -> Charge {
         let ruling = match self.gate.hit_on(&rules.policy.limiter, key, 1) {
             Ok(Some(ruling)) => ruling,
             // A disabled limiter, or a key that cannot be one.

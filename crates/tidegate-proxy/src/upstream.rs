@@ -137,6 +137,17 @@ pub(crate) enum Wire {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+impl Wire {
+    /// False: there is nothing to read, not even an end.
+    pub(crate) fn may_have_bytes(&self, cx: &mut Context<'_>) -> bool {
+        match self {
+            Wire::Plain(stream) => stream.poll_read_ready(cx).is_ready(),
+            // Some may have been read from the socket already.
+            Wire::Tls(_) => true,
+        }
+    }
+}
+
 macro_rules! on_either {
     ($self:ident, $stream:ident => $call:expr) => {
         match $self.get_mut() {
