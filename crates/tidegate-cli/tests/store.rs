@@ -46,7 +46,7 @@ fn f2_a_store_that_is_not_required_may_come_later() {
     assert_eq!((code, answer["degraded"].as_str(), answer["allowed"].as_bool()), (1, Some("deny"), Some(false)));
     assert_eq!(
         get(&server, "/readyz"),
-        "{\"status\":\"degraded\",\"store\":{\"answers\":false,\"error\":\"unreachable\",\"degraded_decisions\":1}}"
+        "{\"status\":\"degraded\",\"store\":{\"answers\":false,\"error\":\"unreachable\",\"degraded_decisions\":1},\"reasons\":[\"decisions are made without the store: unreachable\"]}"
     );
     eventually("counted", || get(&server, "/metrics").contains("tidegate_store_errors_total{kind=\"unreachable\"}"));
     let metrics = get(&server, "/metrics");

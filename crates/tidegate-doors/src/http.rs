@@ -15,6 +15,7 @@ mod dispatch;
 mod door;
 mod feed;
 mod fields;
+mod health;
 mod hit;
 mod host;
 mod json;

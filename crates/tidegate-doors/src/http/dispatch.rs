@@ -3,20 +3,17 @@
 use super::access::Access;
 use super::bounds::{HEADER_BYTES_MAX, HEADER_FIELDS_MAX};
 use super::client::Client;
-use super::door::Door;
 use super::json::shorten;
 use super::limiters::Switch;
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, find};
-use super::{allowed, body, counting, hit, host, keys, limiters, openapi, streams};
+use super::{allowed, body, counting, health, hit, host, keys, limiters, openapi, streams};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use tidegate::StoreHealth;
 use tidegate_events::Mode;
 
 /// Answers one request and notes it.
@@ -73,41 +70,11 @@ async fn route(
         Action::TimeSync => Ok(streams::time_sync(door)),
         Action::WebSocket => streams::websocket(client, &parts.headers, upgrade),
         Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
-        Action::Readyz => readyz(door),
+        Action::Readyz => health::readyz(door),
         Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", door.registry.text())),
         Action::OpenApi => Ok(json_reply(openapi::text())),
         Action::Index => Ok(text_reply("text/plain; charset=utf-8", index_page())),
     }
-}
-
-fn readyz(door: &Door) -> Result<Reply, Problem> {
-    if door.draining.load(Relaxed) {
-        return Err(Problem::new(503, "draining", "the door is closing; ask another replica"));
-    }
-    let failing = door.settings.streams.all().iter().filter(|stream| stream.failure().is_some());
-    let failing: Vec<&str> = failing.map(|stream| stream.spec().name.as_str()).collect();
-    Ok(json_reply(match door.gate.store_health() {
-        None if failing.is_empty() => "{\"status\":\"ok\"}".to_owned(),
-        None => format!("{{\"status\":\"degraded\",\"failing_streams\":{failing:?}}}"),
-        Some(health) => store_status(&health, &failing),
-    }))
-}
-
-/// Ready in any case: decisions are made without the store, too. It says whether they are.
-fn store_status(health: &StoreHealth, failing: &[&str]) -> String {
-    let status = if health.error.is_some() || !failing.is_empty() { "degraded" } else { "ok" };
-    let mut body = format!("{{\"status\":\"{status}\",\"store\":{{\"answers\":{}", health.error.is_none());
-    if let Some(error) = &health.error {
-        // The kind and no more: addresses are for the log.
-        body.push_str(&format!(",\"error\":\"{}\"", error.label()));
-    }
-    body.push_str(&format!(",\"degraded_decisions\":{}}}", health.degraded));
-    if !failing.is_empty() {
-        // Names of streams are letters, digits and dashes.
-        body.push_str(&format!(",\"failing_streams\":{failing:?}"));
-    }
-    body.push('}');
-    body
 }
 
 /// The head's size is known only after it was read; hyper's own, larger bounds come before.

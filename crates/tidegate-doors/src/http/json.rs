@@ -12,6 +12,18 @@ use std::fmt;
 
 pub(crate) use tidegate_wire::json::push_string;
 
+/// Writes an array of texts.
+pub(crate) fn push_list(body: &mut String, texts: impl Iterator<Item = impl AsRef<str>>) {
+    body.push('[');
+    for (index, text) in texts.enumerate() {
+        if index > 0 {
+            body.push(',');
+        }
+        push_string(body, text.as_ref());
+    }
+    body.push(']');
+}
+
 /// A member's value.
 pub(crate) enum Value<'a> {
     Scalar(Scalar<'a>),

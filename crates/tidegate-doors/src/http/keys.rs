@@ -7,13 +7,12 @@
 use super::bounds::{PAGE_KEYS_DEFAULT, PAGE_KEYS_MAX};
 use super::door::Door;
 use super::fields::wrong_type;
-use super::json::{self, Scalar, push_string, shorten};
+use super::json::{self, Scalar, push_list, push_string, shorten};
 use super::limiters::name;
 use super::percent::{Plus, decode, encode};
 use super::problem::Problem;
 use super::query;
 use super::reply::{DenyStatus, Explain, Reply, answer_reply, json_reply, seconds};
-use std::borrow::Cow;
 use tidegate::{Cursor, Micros, Request, Which, text};
 use tidegate_core::PERIOD_MAX;
 
@@ -33,10 +32,10 @@ pub(crate) async fn list(door: &Door, limiter: &str, query: Option<&str>) -> Res
     let page = door.gate.actions(&name(limiter)?).page(which, after, most).await?;
     let (texts, binary): (Vec<_>, Vec<_>) = page.keys.iter().partition(|key| std::str::from_utf8(key).is_ok());
     let mut body = String::from("{\"keys\":");
-    push_all(&mut body, texts.iter().map(|key| String::from_utf8_lossy(key)));
+    push_list(&mut body, texts.iter().map(|key| String::from_utf8_lossy(key)));
     if !binary.is_empty() {
         body.push_str(",\"binary_keys\":");
-        push_all(&mut body, binary.iter().map(|key| encode(key).into()));
+        push_list(&mut body, binary.iter().map(|key| encode(key)));
     }
     match page.next {
         Some(cursor) => body.push_str(&format!(",\"next\":\"{cursor}\"}}")),
@@ -94,17 +93,6 @@ pub(crate) fn push_key(body: &mut String, key: &[u8]) {
             push_string(body, &encode(key));
         }
     }
-}
-
-fn push_all<'k>(body: &mut String, keys: impl Iterator<Item = Cow<'k, str>>) {
-    body.push('[');
-    for (index, key) in keys.enumerate() {
-        if index > 0 {
-            body.push(',');
-        }
-        push_string(body, &key);
-    }
-    body.push(']');
 }
 
 fn block_span(value: Scalar<'_>) -> Result<Micros, Problem> {

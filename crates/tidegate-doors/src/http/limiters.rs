@@ -1,7 +1,7 @@
 //! `/v1/limiters`, one limiter, and its switch.
 
 use super::door::Door;
-use super::json::push_string;
+use super::json::{push_list, push_string};
 use super::percent::{Plus, decode};
 use super::problem::Problem;
 use super::reply::{Reply, json_reply};
@@ -90,15 +90,4 @@ fn push_limiter(body: &mut String, info: &LimiterInfo) {
 
 fn number_or_null(number: Option<usize>) -> String {
     number.map_or("null".to_owned(), |number| number.to_string())
-}
-
-fn push_list(body: &mut String, items: impl Iterator<Item = String>) {
-    body.push('[');
-    for (index, item) in items.enumerate() {
-        if index > 0 {
-            body.push(',');
-        }
-        push_string(body, &item);
-    }
-    body.push(']');
 }
