@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// One rate limiter behind every door.
 #[derive(clap::Parser, Debug)]
 #[command(name = "tidegate", version, about, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 done or allowed, 1 denied or not valid, 2 error.")]
+#[command(after_help = "Exit codes: 0 done or allowed, 1 denied or not valid, 2 error, 101 a panic (a bug).")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

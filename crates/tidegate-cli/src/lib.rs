@@ -20,7 +20,9 @@ mod log;
 #[cfg(test)]
 mod mangled;
 mod nearest;
+mod panics;
 mod proxy;
+mod room;
 mod serve;
 mod simulate;
 mod udp;
@@ -28,7 +30,8 @@ mod watch;
 
 use arguments::{Arguments, Command};
 use clap::Parser as _;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -41,6 +44,10 @@ pub(crate) mod exit {
     /// A hit was denied, or a file is not valid.
     pub(crate) const NO: ExitCode = ExitCode::FAILURE;
 
+    /// A part of the process panicked. It is the code of a Rust program whose first thread panics, so that it means the same
+    /// wherever a panic was.
+    pub(crate) const PANICKED: u8 = 101;
+
     /// It could not be done.
     pub(crate) fn error() -> ExitCode {
         ExitCode::from(2)
@@ -50,7 +57,14 @@ pub(crate) mod exit {
 /// Runs the command with the process's arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    match Arguments::parse().command {
+    let code = catch_unwind(AssertUnwindSafe(|| run(Arguments::parse().command)));
+    // What panicked here was logged by the hook, and the log has a thread of its own.
+    log::flush();
+    code.unwrap_or_else(|_| ExitCode::from(exit::PANICKED))
+}
+
+fn run(command: Command) -> ExitCode {
+    match command {
         Command::Serve(args) => done(serve::run(&args)),
         Command::Proxy(args) => done(proxy::run(&args)),
         Command::Validate { file } => validate(&file),
@@ -62,6 +76,10 @@ pub fn main() -> ExitCode {
 
 fn done(outcome: Result<(), String>) -> ExitCode {
     match outcome {
+        _ if panics::happened() => {
+            say_error(outcome.as_ref().err().map_or(panics::LAST_WORDS, String::as_str));
+            ExitCode::from(exit::PANICKED)
+        }
         Ok(()) => exit::OK,
         // An empty message: the reader of the output has closed its end, which is no error.
         Err(message) if message.is_empty() => exit::OK,
@@ -76,8 +94,7 @@ fn validate(file: &Path) -> ExitCode {
     match config::load(file, config::from_environment()) {
         Ok(config) => {
             let limiters = human::policy(&config);
-            say(&format!("{} is valid: {limiters}", file.display()));
-            exit::OK
+            say_and(&format!("{} is valid: {limiters}", file.display()), exit::OK)
         }
         Err(error) => {
             say_error(&format!("{error}\n\n{}", human::plural(error.count() as u64, "problem")));
@@ -86,12 +103,32 @@ fn validate(file: &Path) -> ExitCode {
     }
 }
 
-/// A line on stdout; a reader that has gone is no reason to panic.
-pub(crate) fn say(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+/// The answer of a command, on stdout, and its exit code. An answer that cannot be written was not given: exit 2; but a reader
+/// that has gone had enough.
+pub(crate) fn say_and(text: &str, code: ExitCode) -> ExitCode {
+    match say(text) {
+        Ok(()) => code,
+        Err(message) => {
+            say_error(&format!("error: {message}"));
+            exit::error()
+        }
+    }
+}
+
+/// A line on stdout; a reader that has gone is no error.
+///
+/// # Errors
+/// What the operating system said, for a message on stderr.
+pub(crate) fn say(text: &str) -> Result<(), String> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("the answer cannot be written to stdout: {error}; is the disk full?"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A line on stderr.
 pub(crate) fn say_error(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    log::say_error(text);
 }

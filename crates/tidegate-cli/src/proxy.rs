@@ -3,8 +3,9 @@
 use crate::config::{self, Config, Store};
 use crate::log::{self, LogFormat};
 use crate::serve::signals::{self, Signal, Signals};
-use crate::serve::{notify, store, tending};
+use crate::serve::{banner, notify, store, tending};
 use crate::watch::Watch;
+use crate::{panics, room};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) struct Args {
 
 /// How often the file is looked at for a change.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long blocking work that nobody waits for any more may hold up the end.
+const LEFT_OVER_MAX: Duration = Duration::from_secs(1);
 
 /// Forwards until a signal stops it.
 ///
@@ -43,10 +46,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let watch = args.config.clone().map(Watch::new);
     let (config, proxy) = load(args)?;
-    log::start(args.log_format);
+    room::check(&config)?;
+    log::start(args.log_format)?;
+    panics::watch();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("error: cannot start: {error}"))?;
-    runtime.block_on(forward(args, config, &proxy, watch))
+    let outcome = runtime.block_on(forward(args, config, &proxy, watch));
+    runtime.shutdown_timeout(LEFT_OVER_MAX);
+    outcome
 }
 
 /// The file, with what was typed over it.
@@ -77,7 +84,7 @@ async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: 
     let tending = tokio::spawn(tending::run(gate.clone(), watching, housekeeping, stopped));
     let admin = proxy.admin().map(|admin| format!("admin on http://{admin}\n")).unwrap_or_default();
     let version = env!("CARGO_PKG_VERSION");
-    crate::say(&format!(
+    banner::say(&format!(
         "tidegate {version}\nlistening on http://{}\n{admin}{}",
         proxy.address(),
         describe(config, &gate)
@@ -85,27 +92,31 @@ async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: 
     notify::tell("READY=1");
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let name = loop {
+    let outcome = loop {
         tokio::select! {
             signal = signals.next() => match signal {
-                Signal::Stop(name) => break name,
+                Signal::Stop(name) => {
+                    info!("{name}: stopping; a second one ends at once");
+                    break Ok(());
+                }
                 Signal::Reload if watch.is_some() => reload_file(args, config, &proxy, &gate),
                 Signal::Reload => info!("nothing to reload: started without a file"),
             },
             _ = look.tick() => if watch.as_mut().is_some_and(Watch::has_changed) {
                 reload_file(args, config, &proxy, &gate);
             },
+            () = panics::first() => break Err(panics::LAST_WORDS.to_owned()),
         }
     };
-    info!("{name}: stopping; a second one ends at once");
     notify::tell("STOPPING=1");
     tokio::select! {
         _ = tokio::task::spawn_blocking(move || proxy.stop()) => info!("stopped"),
         () = signals.second_stop() => std::process::exit(signals::ENDED_AT_ONCE),
+        () = panics::stopped_too_slowly() => return outcome,
     }
     let _ = stop.send(true);
     let _ = tending.await;
-    Ok(())
+    outcome
 }
 
 /// Starts the proxy.
@@ -160,20 +171,18 @@ fn listen(address: SocketAddr, setting: &str) -> Result<TcpListener, String> {
 
 /// Connections within what the process may open: each is a file, and so is one to the upstream.
 fn settings(config: &config::Proxy, policy: &Policy) -> Settings {
-    const OTHER_FILES: usize = 64;
     let default = Settings::default();
     let wanted = config.max_connections.unwrap_or(default.max_connections);
     let client_timeout = config.client_timeout.unwrap_or(default.client_timeout);
-    let files = crate::serve::open_files_max();
-    let room = files.map_or(wanted, |files| files.saturating_sub(OTHER_FILES + policy.max_upstream as usize).max(16));
+    let upstream = policy.max_upstream as usize;
+    let room = room::connections(wanted + upstream).saturating_sub(upstream).max(room::CONNECTIONS_MIN);
     if room < wanted {
         warn!(
-            "{room} client connections at most, as this process may open {} files and {} may go to the upstream; raise ulimit -n for more",
-            files.unwrap_or_default(),
-            policy.max_upstream
+            "{room} client connections at most, for the files that this process may open, of which {upstream} may go to the upstream; \
+             raise ulimit -n for more"
         );
     }
-    Settings { max_connections: wanted.min(room), client_timeout, ..default }
+    Settings { max_connections: wanted.min(room), client_timeout, log_lines_lost: log::lost, ..default }
 }
 
 fn reload_file(args: &Args, running: &config::Proxy, proxy: &Proxy, gate: &Gate) {

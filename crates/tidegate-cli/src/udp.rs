@@ -43,7 +43,7 @@ fn ask(args: &Args) -> Result<ExitCode, String> {
     let mut client = client.with_timeout(args.timeout);
     let reply = client.ask(query.as_bytes()).map_err(|error| format!("{}: cannot send: {error}", args.server))?;
     let Some(reply) = reply else { return Err(silence(args, &request)) };
-    crate::say(&String::from_utf8_lossy(&reply));
+    crate::say(&String::from_utf8_lossy(&reply))?;
     let over = Answer::parse(&reply).is_some_and(|answer| answer.over);
     Ok(if over { exit::NO } else { exit::OK })
 }

@@ -38,6 +38,12 @@ impl Registry {
     }
 }
 
+/// What the process tells of itself.
+pub fn fill_process(log_lines_lost: u64, page: &mut Page) {
+    let help = "Log lines that could not be written: stderr was full, closed, or not read.";
+    page.single("tidegate_log_lines_lost_total", Kind::Counter, help, log_lines_lost);
+}
+
 /// The page that is being filled.
 #[derive(Default)]
 pub struct Page(String);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tidegate_doors::listener::{self, Bounds, Busy, Connection, Watched};
-use tidegate_doors::metrics::Registry;
+use tidegate_doors::metrics::{Registry, fill_process};
 use tokio::net::TcpListener;
 
 /// Monitors are few, and read what they asked for.
@@ -60,6 +60,8 @@ fn registry(state: &Arc<ProxyState>) -> Registry {
     let mut registry = Registry::default();
     let proxy = Arc::clone(state);
     registry.register(move |page| proxy.metrics.fill(proxy.queue.census(), proxy.pools.open.load(Relaxed), page));
+    let log_lines_lost = state.settings.log_lines_lost;
+    registry.register(move |page| fill_process(log_lines_lost(), page));
     let shared = Arc::clone(state);
     registry.register(move |page| share::push_metrics(&shared, page));
     let counted = Arc::clone(state);

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tidegate::{Gate, Replicas};
+use tidegate::{Gate, Replicas, panic_point};
 use tidegate_doors::listener::{Accepted, Acceptor, HandedOver, TICK};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -169,6 +169,7 @@ async fn keep_time(state: Arc<ProxyState>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        panic_point("proxy-accept");
         state.clock.follow_wall();
         state.follow_flag();
         forget_idle_keys(&state).await;

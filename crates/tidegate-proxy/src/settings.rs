@@ -131,6 +131,8 @@ pub struct Settings {
     pub workers: usize,
     /// For how long a store that replicas share may fail before requests that need it are answered 503. Default 3 s.
     pub store_outage: Duration,
+    /// Log lines of the process that could not be written, for `/metrics`. Default: 0.
+    pub log_lines_lost: fn() -> u64,
 }
 
 impl Settings {
@@ -159,6 +161,7 @@ impl Default for Settings {
             drain_timeout: Duration::from_secs(10),
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             store_outage: Duration::from_secs(3),
+            log_lines_lost: || 0,
         }
     }
 }

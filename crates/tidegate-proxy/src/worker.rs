@@ -11,6 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::pin::pin;
 use std::sync::Arc;
+use tidegate::panic_point;
 use tidegate_doors::listener::{HandedOver, Order, Protocol, Roster, Strict, TICK, Watched};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
@@ -44,6 +45,7 @@ pub(crate) async fn run(state: Arc<ProxyState>, number: usize, mut accepted: mps
             Some(handed_over) = accepted.recv() => worker.take(handed_over),
             _ = rounds.tick() => {
                 round += 1;
+                panic_point("proxy-worker");
                 worker.sweep(round);
             }
         }
@@ -77,6 +79,7 @@ async fn serve(client: Arc<Client>) {
         // Whatever the order is: nothing is under way yet.
         _ = client.connection.ordered() => return,
     };
+    panic_point("proxy-connection");
     match protocol {
         Ok(Protocol::Http2) => serve_http2(client).await,
         Ok(Protocol::Http1) => serve_http1(client).await,

@@ -71,7 +71,7 @@ fn put(to: &To, question: &Question<'_>) -> Result<Reply, Failure> {
 
 fn decided(to: &To, reply: &Reply, human: impl FnOnce(&Answer) -> String) -> Answered {
     let answer: Answer = reply.read()?;
-    print(to, &reply.body, || human(&answer));
+    print(to, &reply.body, || human(&answer))?;
     Ok(if reply.status == 200 { exit::OK } else { exit::NO })
 }
 
@@ -87,21 +87,21 @@ pub(super) fn increment(increment: &Increment) -> Answered {
     let body = body.map_err(|error| Failure::new(error.to_string()))?;
     let reply = of.to.connect()?.post(&format!("{}/increment", key_path(of)), body)?;
     let counted: Counted = reply.read()?;
-    print(&of.to, &reply.body, || show::counted(&of.limiter, of.key.as_bytes(), &counted));
+    print(&of.to, &reply.body, || show::counted(&of.limiter, of.key.as_bytes(), &counted))?;
     Ok(exit::OK)
 }
 
 pub(super) fn analyze(of: &OfKey) -> Answered {
     let reply = of.to.connect()?.post(&format!("{}/analyze", key_path(of)), String::new())?;
     let analysis: Analysis = reply.read()?;
-    print(&of.to, &reply.body, || show::analysis(&of.limiter, of.key.as_bytes(), &analysis));
+    print(&of.to, &reply.body, || show::analysis(&of.limiter, of.key.as_bytes(), &analysis))?;
     Ok(if analysis.is_ok() { exit::OK } else { exit::NO })
 }
 
 pub(super) fn limiters(to: &To) -> Answered {
     let reply = to.connect()?.get("/v1/limiters")?;
     let limiters: Limiters = reply.read()?;
-    print(to, &reply.body, || show::limiters(&limiters));
+    print(to, &reply.body, || show::limiters(&limiters))?;
     Ok(exit::OK)
 }
 
@@ -138,7 +138,7 @@ pub(super) fn keys(of: &Of, state: &str) -> Answered {
         crate::say_error(&format!("no key is {state} at {}", of.limiter));
         return Ok(exit::OK);
     }
-    print(&of.to, &json, || show::keys(&all.keys, &all.binary_keys));
+    print(&of.to, &json, || show::keys(&all.keys, &all.binary_keys))?;
     Ok(exit::OK)
 }
 
@@ -154,7 +154,7 @@ pub(super) fn block(of: &OfKey, span: &str) -> Answered {
     let body = serde_json::to_string(&For { r#for: span }).map_err(|error| Failure::new(error.to_string()))?;
     let reply = of.to.connect()?.put(&format!("{}/block", key_path(of)), body)?;
     let blocked: Blocked = reply.read()?;
-    print(&of.to, &reply.body, || show::blocked(&of.limiter, of.key.as_bytes(), span, &blocked.blocked_until));
+    print(&of.to, &reply.body, || show::blocked(&of.limiter, of.key.as_bytes(), span, &blocked.blocked_until))?;
     Ok(exit::OK)
 }
 
@@ -165,7 +165,7 @@ pub(super) fn unblock(of: &OfKey) -> Answered {
     }
     let reply = of.to.connect()?.delete(&format!("{}/block", key_path(of)))?;
     let Unblocked { unblocked } = reply.read()?;
-    print(&of.to, &reply.body, || show::unblocked(&of.limiter, of.key.as_bytes(), unblocked));
+    print(&of.to, &reply.body, || show::unblocked(&of.limiter, of.key.as_bytes(), unblocked))?;
     Ok(exit::OK)
 }
 
@@ -177,14 +177,14 @@ pub(super) fn unblock_all(of: &Of) -> Answered {
     let path = format!("/v1/limiters/{}/blocks", encode(of.limiter.as_bytes()));
     let reply = of.to.connect()?.delete(&path)?;
     let Unblocked { unblocked } = reply.read()?;
-    print(&of.to, &reply.body, || show::unblocked_all(&of.limiter, unblocked));
+    print(&of.to, &reply.body, || show::unblocked_all(&of.limiter, unblocked))?;
     Ok(exit::OK)
 }
 
 pub(super) fn switch(of: &Of, to: &str) -> Answered {
     let path = format!("/v1/limiters/{}/{to}", encode(of.limiter.as_bytes()));
     let reply = of.to.connect()?.post(&path, String::new())?;
-    print(&of.to, &reply.body, || format!("{} is {to}d", of.limiter));
+    print(&of.to, &reply.body, || format!("{} is {to}d", of.limiter))?;
     Ok(exit::OK)
 }
 
@@ -196,10 +196,7 @@ fn path_of(limiter: &str, key: &[u8]) -> String {
     format!("/v1/limiters/{}/keys/{}", encode(limiter.as_bytes()), encode(key))
 }
 
-fn print(to: &To, json: &str, human: impl FnOnce() -> String) {
-    if to.json {
-        crate::say(json);
-    } else {
-        crate::say(human().trim_end());
-    }
+fn print(to: &To, json: &str, human: impl FnOnce() -> String) -> Result<(), Failure> {
+    let said = if to.json { crate::say(json) } else { crate::say(human().trim_end()) };
+    said.map_err(Failure::new)
 }

@@ -165,7 +165,8 @@ pub(crate) fn run(command: &Command) -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             if let (true, Some(body)) = (command.to().json, &failure.body) {
-                crate::say(body);
+                // What is said next is about the same failure.
+                let _ = crate::say(body);
             }
             crate::say_error(&format!("error: {}", failure.message));
             exit::error()

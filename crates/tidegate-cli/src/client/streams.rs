@@ -5,7 +5,7 @@ use super::percent::encode;
 use super::{Submit, Watch};
 use crate::{calendar, exit, human};
 use serde::Deserialize;
-use std::io::{BufRead, Write as _};
+use std::io::{BufRead, ErrorKind, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 use tidegate::Micros;
@@ -24,17 +24,18 @@ struct Answer {
 pub(super) fn submit(args: &Submit) -> Result<ExitCode, Failure> {
     let path = format!("/v1/streams/{}/events", encode(args.stream.as_bytes()));
     let reply = args.to.connect()?.post_text(&path, args.event.clone())?;
-    if args.to.json {
-        crate::say(reply.body.trim_end());
+    let text = if args.to.json {
+        reply.body.trim_end().to_owned()
     } else {
         let Answer { clock, code, retry_after_ms } = reply.read()?;
         let what = format!("{} {}", args.stream, human::key(args.event.as_bytes()));
         let wait = retry_after_ms.map_or(String::new(), |ms| format!("; try again in {}", human::duration_ms(ms)));
-        crate::say(&match (clock, code.as_deref()) {
+        match (clock, code.as_deref()) {
             (Some(clock), _) => format!("submitted: {what}, clock {clock}"),
             (None, code) => format!("{}: {what}{wait}", code.unwrap_or("refused")),
-        });
-    }
+        }
+    };
+    crate::say(&text).map_err(Failure::new)?;
     Ok(if reply.status == 201 { exit::OK } else { exit::NO })
 }
 
@@ -45,7 +46,7 @@ pub(super) fn watch(args: &Watch) -> Result<ExitCode, Failure> {
     let mut from = args.from.map(|clock| clock.to_string());
     let mut feed = server.open(&place(&path, from.as_deref()))?;
     loop {
-        if show(feed, args.to.json, &mut from) == Ended::NobodyReads {
+        if show(feed, args.to.json, &mut from)? == Ended::NobodyReads {
             return Ok(exit::OK);
         }
         crate::say_error("the feed ended; asking for it again every second");
@@ -75,10 +76,10 @@ enum Ended {
 }
 
 /// Shows messages until the feed ends; `reached` follows.
-fn show(feed: impl BufRead, json: bool, reached: &mut Option<String>) -> Ended {
+fn show(feed: impl BufRead, json: bool, reached: &mut Option<String>) -> Result<Ended, Failure> {
     let mut is_error = false;
     for line in feed.lines() {
-        let Ok(line) = line else { return Ended::Feed };
+        let Ok(line) = line else { return Ok(Ended::Feed) };
         if let Some(id) = line.strip_prefix("id: ") {
             *reached = Some(id.to_owned());
         } else if let Some(event) = line.strip_prefix("event: ") {
@@ -91,12 +92,14 @@ fn show(feed: impl BufRead, json: bool, reached: &mut Option<String>) -> Ended {
                 continue;
             }
             let text = if json { data.to_owned() } else { readable(data) };
-            if writeln!(std::io::stdout(), "{text}").is_err() {
-                return Ended::NobodyReads;
+            match writeln!(std::io::stdout(), "{text}") {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(Ended::NobodyReads),
+                Err(error) => return Err(Failure::new(format!("a message cannot be written to stdout: {error}"))),
             }
         }
     }
-    Ended::Feed
+    Ok(Ended::Feed)
 }
 
 /// A message, as subscribers get it.
@@ -174,7 +177,7 @@ mod tests {
         let mut reached = Some("3".to_owned());
         assert_eq!(place("/x", reached.as_deref()), "/x?from_clock=3");
         let feed = &b": quiet\n\nid: 4-00000000a1b2c\ndata: {}\n\nevent: error\ndata: too slow\n\n"[..];
-        assert!(show(feed, true, &mut reached) == Ended::Feed);
+        assert!(show(feed, true, &mut reached).is_ok_and(|ended| ended == Ended::Feed));
         assert_eq!(place("/x", reached.as_deref()), "/x?from_clock=4&epoch=00000000a1b2c");
     }
 }

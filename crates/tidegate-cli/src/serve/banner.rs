@@ -5,11 +5,20 @@ use crate::human;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
+use tracing::warn;
 
 /// Prints it on stdout. The lines `listening on http://…` and `listening on udp://…` are for programs
-/// to read, too. `listening` has the addresses that the doors really have.
+/// to read, too. `listening` has the addresses that the doors really have. A banner that nobody can read is no reason not to
+/// serve.
 pub(super) fn print(listening: &Doors, file: Option<&Path>, config: &Config) {
-    crate::say(&text(listening, file, config));
+    say(&text(listening, file, config));
+}
+
+/// A part of the banner.
+pub(crate) fn say(text: &str) {
+    if let Err(error) = crate::say(text) {
+        warn!("what the start says is not there: {error}");
+    }
 }
 
 fn text(listening: &Doors, file: Option<&Path>, config: &Config) -> String {

@@ -4,7 +4,7 @@
 //! signals. Invariant: every task ends before the last snapshot is written, so that it holds every
 //! decision that was answered.
 
-mod banner;
+pub(crate) mod banner;
 mod listen;
 pub(crate) mod notify;
 mod reload;
@@ -17,7 +17,8 @@ mod unrouted;
 
 use crate::config::{self, Config, Doors};
 use crate::log::{self, LogFormat};
-use reload::Reloader;
+use crate::{panics, room};
+use reload::{Reloader, Running};
 use signals::{Signal, Signals};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ use tidegate_doors::http::{self, HttpSettings};
 use tidegate_doors::udp::{self, Counters, Responder, Sockets};
 use tidegate_events::Streams;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
@@ -44,8 +45,8 @@ pub(crate) struct Args {
     log_format: LogFormat,
 }
 
-/// How often the file is looked at for a change.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long blocking work that nobody waits for any more may hold up the end.
+const LEFT_OVER_MAX: Duration = Duration::from_secs(1);
 
 /// Serves until a signal stops it.
 ///
@@ -54,9 +55,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let reloader = args.config.clone().map(Reloader::new);
     let config = load(args)?;
-    log::start(args.log_format);
+    room::check(&config)?;
+    log::start(args.log_format)?;
+    panics::watch();
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("error: cannot start: {error}"))?;
-    runtime.block_on(serve(config, args.config.as_ref(), reloader))
+    let outcome = runtime.block_on(serve(config, args.config.as_ref(), reloader));
+    runtime.shutdown_timeout(LEFT_OVER_MAX);
+    outcome
 }
 
 fn load(args: &Args) -> Result<Config, String> {
@@ -75,7 +80,7 @@ fn load(args: &Args) -> Result<Config, String> {
     config.map_err(|error| error.to_string())
 }
 
-async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Reloader>) -> Result<(), String> {
+async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader>) -> Result<(), String> {
     let mut signals = Signals::catch().map_err(|error| format!("error: cannot catch signals: {error}"))?;
     let listener = match config.doors.http {
         Some(address) => Some(listen::on(address).await?),
@@ -102,29 +107,28 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     }
     let proxy = config.proxy.as_ref().map(|proxy| crate::proxy::start(proxy, &gate)).transpose()?.map(Arc::new);
     if let Some((proxy, settings)) = proxy.as_ref().zip(config.proxy.as_ref()) {
-        crate::say(&format!("proxy on http://{}, {}", proxy.address(), crate::proxy::describe(settings, &gate)));
+        banner::say(&format!("proxy on http://{}, {}", proxy.address(), crate::proxy::describe(settings, &gate)));
         tasks.spawn(crate::proxy::beside(Arc::clone(proxy), told_to_stop(stopped.clone())));
     }
     notify::tell("READY=1");
     let proxys = config.proxy.as_ref().map(|proxy| proxy.limiter_name().to_owned());
     tasks.spawn(shares::run(gate.clone(), proxys, stopped.clone()));
     tasks.spawn(streams::watch(Arc::clone(&streams), stopped.clone()));
-    tasks.spawn(tending::run(gate.clone(), watch, config.store.clone(), stopped));
-    let mut look = tokio::time::interval(LOOK_EVERY);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    tasks.spawn(tending::run(gate.clone(), watch, config.store.clone(), stopped.clone()));
+    let (config, reload) = (Arc::new(config), Arc::new(Notify::new()));
+    let running = Running { gate: gate.clone(), responder, proxy, config: Arc::clone(&config) };
+    tasks.spawn(reload::run(reloader, running, Arc::clone(&reload), stopped));
+    // Nothing is done here that could panic: what is left in order is stopped and saved below.
     let outcome = loop {
         tokio::select! {
-            signal = signals.next() => match (signal, &mut reloader) {
-                (Signal::Stop(name), _) => {
+            signal = signals.next() => match signal {
+                Signal::Stop(name) => {
                     info!("{name}: stopping; a second one ends at once");
                     break Ok(());
                 }
-                (Signal::Reload, Some(reloader)) => reloader.reload(&gate, &responder, proxy.as_deref(), &config).await,
-                (Signal::Reload, None) => info!("nothing to reload: started without a file"),
+                Signal::Reload => reload.notify_one(),
             },
-            _ = look.tick() => if let Some(reloader) = &mut reloader && reloader.has_changed() {
-                reloader.reload(&gate, &responder, proxy.as_deref(), &config).await;
-            },
+            () = panics::first() => break Err(panics::LAST_WORDS.to_owned()),
             Some(ended) = tasks.join_next() => break Err(unexpected(ended)),
         }
     };
@@ -133,8 +137,10 @@ async fn serve(config: Config, file: Option<&PathBuf>, mut reloader: Option<Relo
     let end = tokio::select! {
         end = wind_up(tasks, gate, streams, &config) => end,
         () = signals.second_stop() => std::process::exit(signals::ENDED_AT_ONCE),
+        () = panics::stopped_too_slowly() => Err("error: state is not saved; what was saved before is still there".to_owned()),
     };
-    outcome.and(end)
+    // What was not saved is the worse news.
+    end.and(outcome)
 }
 
 async fn http_door(
@@ -212,24 +218,12 @@ async fn wind_up(
     }
 }
 
-/// As many connections as the door takes, but not all the files that the process may open: a snapshot
-/// must find one, too.
+/// As many connections as the door takes, but not all the files that the process may open.
 fn http_settings() -> HttpSettings {
-    const OTHER_FILES: usize = 64;
     let default = HttpSettings::default();
-    let room = open_files_max().map_or(default.max_connections, |files| files.saturating_sub(OTHER_FILES).max(16));
+    let room = room::connections(default.max_connections);
     if room < default.max_connections {
-        warn!(
-            "{room} connections at most, as this process may open {} files; raise ulimit -n for more",
-            room + OTHER_FILES
-        );
+        warn!("{room} connections at most, for the files that this process may open; raise ulimit -n for more");
     }
-    HttpSettings { max_connections: room.min(default.max_connections), ..default }
-}
-
-/// The soft limit of open files, where the system tells it.
-pub(crate) fn open_files_max() -> Option<usize> {
-    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next()?.parse().ok()
+    HttpSettings { max_connections: room, log_lines_lost: log::lost, ..default }
 }

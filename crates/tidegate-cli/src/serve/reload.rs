@@ -1,13 +1,57 @@
 //! Reloading: a new policy on the same states, or the old policy and a word on what is wrong.
 
+use super::told_to_stop;
 use crate::config::{self, Config};
 use crate::human;
 use crate::watch::Watch;
 use std::path::PathBuf;
-use tidegate::Gate;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate::{Gate, panic_point};
 use tidegate_doors::udp::Responder;
 use tidegate_proxy::Proxy;
+use tokio::sync::{Notify, watch};
+use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
+
+/// How often the file is looked at for a change.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a reload changes.
+pub(super) struct Running {
+    pub(super) gate: Gate,
+    pub(super) responder: Arc<Responder>,
+    pub(super) proxy: Option<Arc<Proxy>>,
+    /// What the process started with.
+    pub(super) config: Arc<Config>,
+}
+
+/// Reloads when it is asked to (SIGHUP) and when the file has changed, until the server stops. A task of its own: the one that
+/// stops and saves must not panic.
+pub(super) async fn run(
+    mut reloader: Option<Reloader>,
+    running: Running,
+    asked: Arc<Notify>,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), String> {
+    let mut look = interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stop = pin!(told_to_stop(stopped));
+    loop {
+        let wanted = tokio::select! {
+            () = &mut stop => return Ok(()),
+            () = asked.notified() => true,
+            _ = look.tick() => reloader.as_mut().is_some_and(Reloader::has_changed),
+        };
+        panic_point("reload");
+        match &mut reloader {
+            Some(reloader) if wanted => reloader.reload(&running).await,
+            None if wanted => info!("nothing to reload: started without a file"),
+            _ => {}
+        }
+    }
+}
 
 /// Reads the file again when asked to, or when it has changed.
 pub(super) struct Reloader {
@@ -22,12 +66,13 @@ impl Reloader {
     }
 
     /// Has the file another time of change or another length than when it was last read?
-    pub(super) fn has_changed(&mut self) -> bool {
+    fn has_changed(&mut self) -> bool {
         self.watch.has_changed()
     }
 
-    /// Reads the file and puts its policy in force. `running` is what the process started with.
-    pub(super) async fn reload(&mut self, gate: &Gate, responder: &Responder, proxy: Option<&Proxy>, running: &Config) {
+    /// Reads the file and puts its policy in force.
+    async fn reload(&mut self, running: &Running) {
+        let Running { gate, responder, proxy, config: started } = running;
         // Whoever asked for it, what is there now is about to be read.
         let _ = self.watch.has_changed();
         let file = self.file.clone();
@@ -45,13 +90,13 @@ impl Reloader {
                     error!("the UDP routes stay as they were: {problem}");
                 }
                 info!("reloaded {}: {}; {}", self.file.display(), human::policy(&config), kept(&reloaded.afresh));
-                if let ((Some(proxy), Some(running)), Some(new)) = ((proxy, &running.proxy), &config.proxy) {
-                    crate::proxy::reload(running, new, proxy, gate);
+                if let ((Some(proxy), Some(started)), Some(new)) = ((proxy, &started.proxy), &config.proxy) {
+                    crate::proxy::reload(started, new, proxy, gate);
                 }
                 for limiter in reloaded.afresh {
                     warn!("limiter {limiter} has another algorithm: its counters start afresh, its blocks are kept");
                 }
-                for setting in needing_restart(running, &config) {
+                for setting in needing_restart(started, &config) {
                     warn!("{setting} has changed; it takes effect at the next start");
                 }
             }

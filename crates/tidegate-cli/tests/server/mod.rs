@@ -34,6 +34,11 @@ impl Server {
         Server::run(Command::new(TIDEGATE), &log, config, variables)
     }
 
+    /// The same, with another stderr than a file.
+    pub(crate) fn start_with_stderr(folder: &Folder, config: &Path, stderr: Stdio) -> Server {
+        Server::spawn(Command::new(TIDEGATE), &folder.write("no-log", ""), stderr, Some(config), &[])
+    }
+
     /// The same, where no file may become longer than so many bytes, until [`Server::let_files_grow`]: a disk that is full.
     pub(crate) fn start_on_a_small_disk(folder: &Folder, config: &Path, bytes: u64) -> Server {
         let mut command = Command::new("bash");
@@ -50,14 +55,24 @@ impl Server {
         assert!(lifted.unwrap().success());
     }
 
-    fn run(mut command: Command, log: &Path, config: Option<&Path>, variables: &[(&str, &str)]) -> Server {
+    fn run(command: Command, log: &Path, config: Option<&Path>, variables: &[(&str, &str)]) -> Server {
+        Server::spawn(command, log, File::create(log).unwrap().into(), config, variables)
+    }
+
+    fn spawn(
+        mut command: Command,
+        log: &Path,
+        stderr: Stdio,
+        config: Option<&Path>,
+        variables: &[(&str, &str)],
+    ) -> Server {
         let log = log.to_owned();
         command.arg("serve").args(config.iter().flat_map(|file| [Path::new("--config"), file]));
         if config.is_none() {
             command.env("TIDEGATE_DOORS__HTTP", "127.0.0.1:0");
         }
         command.envs(variables.iter().copied());
-        let mut child = command.stdout(Stdio::piped()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut banner = String::new();
         let url = loop {

@@ -14,10 +14,12 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
+use tidegate::panic_point;
 use tidegate_events::Mode;
 
 /// Answers one request and notes it.
 pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>) -> Reply {
+    panic_point("http");
     let door = &*client.door;
     let started = door.gate.now();
     let (mut parts, body) = request.into_parts();

@@ -3,7 +3,7 @@
 use super::door::Door;
 use super::routes::{ROUTE_COUNT, ROUTES};
 use crate::listener::{Backlog, Census};
-use crate::metrics::{Histogram, Kind, Page, Registry, Scale, fill_engine, fill_streams};
+use crate::metrics::{Histogram, Kind, Page, Registry, Scale, fill_engine, fill_process, fill_streams};
 use std::array::from_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -80,6 +80,8 @@ pub(crate) fn registry(door: &Door) -> Registry {
     registry.register(move |page| fill_connections(&census, max, &backlog, page));
     let streams = Arc::clone(&door.settings.streams);
     registry.register(move |page| fill_streams(streams.all(), page));
+    let log_lines_lost = door.settings.log_lines_lost;
+    registry.register(move |page| fill_process(log_lines_lost(), page));
     if let Some(udp) = door.settings.udp.clone() {
         registry.register(move |page| {
             for (name, kind, help, value) in udp.metrics() {

@@ -43,6 +43,8 @@ pub struct HttpSettings {
     pub udp: Option<Arc<Counters>>,
     /// The event streams. Default: none.
     pub streams: Arc<Streams>,
+    /// Log lines of the process that could not be written, for `/metrics`. Default: 0.
+    pub log_lines_lost: fn() -> u64,
 }
 
 /// Who may change things.
@@ -83,6 +85,7 @@ impl Default for HttpSettings {
             who_may_change: WhoMayChange::Loopback,
             udp: None,
             streams: Arc::default(),
+            log_lines_lost: || 0,
         }
     }
 }

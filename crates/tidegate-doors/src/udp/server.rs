@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
+use tidegate::panic_point;
 
 /// Where the door listens by default: loopback only.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7401";
@@ -61,6 +62,7 @@ fn answer(
     responder: &Responder,
     counters: &Counters,
 ) {
+    panic_point("udp");
     let datagrams = incoming.datagrams();
     let slots = &mut slots[..datagrams.len()];
     responder.answer(scratch, &datagrams, responder.gate().now(), slots);
