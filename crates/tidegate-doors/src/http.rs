@@ -10,6 +10,7 @@ mod allowed;
 mod body;
 pub mod bounds;
 mod client;
+mod cors;
 mod counting;
 mod dispatch;
 mod door;
@@ -32,4 +33,4 @@ mod routes;
 mod server;
 mod streams;
 
-pub use server::{DEFAULT_ADDRESS, HttpSettings, WhoMayChange, serve};
+pub use server::{DEFAULT_ADDRESS, HttpSettings, serve};

@@ -14,16 +14,20 @@ mod writer;
 
 pub(crate) use session::serve;
 
+use crate::access::Lasting;
 use crate::listener::Backlog;
 use std::sync::Arc;
 use std::time::Duration;
+use tidegate::Gate;
 use tidegate_events::Streams;
 use time::TimeTopic;
 use tokio::sync::watch;
 
-/// What all sessions share.
-#[derive(Clone)]
+/// Who begins a session, and what all sessions share.
 pub(crate) struct SessionContext {
+    pub(crate) caller: Lasting,
+    /// Whose clock says when a token expires.
+    pub(crate) gate: Gate,
     pub(crate) streams: Arc<Streams>,
     pub(crate) time: Arc<TimeTopic>,
     /// True once the door is closing.

@@ -46,11 +46,19 @@ impl Heard {
 impl Client {
     /// An open WebSocket.
     pub fn open(address: SocketAddr) -> Client {
+        Client::open_with(address, "").unwrap_or_else(|head| panic!("{head}"))
+    }
+
+    /// The same, with header fields (`name: value\r\n` each).
+    ///
+    /// # Errors
+    /// The head of an answer that is not 101.
+    pub fn open_with(address: SocketAddr, fields: &str) -> Result<Client, String> {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut client = Client { stream, buffer: Vec::new() };
         let hello = format!(
-            "GET /ws HTTP/1.1\r\nhost: {address}\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            "GET /ws HTTP/1.1\r\nhost: {address}\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{fields}\r\n"
         );
         client.stream.write_all(hello.as_bytes()).unwrap();
         let end = loop {
@@ -60,8 +68,8 @@ impl Client {
             assert!(client.fill(), "no answer");
         };
         let head = String::from_utf8(client.buffer.drain(..end).collect()).unwrap();
-        assert!(head.starts_with("HTTP/1.1 101") && head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{head}");
-        client
+        let is_open = head.starts_with("HTTP/1.1 101") && head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        if is_open { Ok(client) } else { Err(head) }
     }
 
     /// Connected, and it has heard so.

@@ -9,12 +9,18 @@ use super::door::Door;
 use super::problem::Problem;
 use super::query;
 use super::reply::{DenyStatus, Explain, Reply, answer_reply};
+use crate::access::{Caller, Scope, What};
 use http::HeaderMap;
 use http::header::HeaderName;
 use std::borrow::Cow;
 use tidegate::{AskError, KEY_LEN_MAX, NAME_LEN_MAX, Request};
 
-pub(crate) async fn answer(door: &Door, query: Option<&str>, headers: &HeaderMap) -> Result<Reply, Problem> {
+pub(crate) async fn answer(
+    door: &Door,
+    caller: &Caller,
+    query: Option<&str>,
+    headers: &HeaderMap,
+) -> Result<Reply, Problem> {
     let [user, user_header, ip, domain, deny_status] =
         query::read(query, ["user", "user_header", "ip", "domain", "deny_status"])?;
     let user = match user_header {
@@ -24,6 +30,7 @@ pub(crate) async fn answer(door: &Door, query: Option<&str>, headers: &HeaderMap
     };
     let deny = deny_status.as_deref().map_or(Ok(DenyStatus::DEFAULT), DenyStatus::parse)?;
     let domain = domain.as_deref().filter(|domain| !domain.is_empty()).map(name).transpose()?;
+    caller.check(Scope::Check, What::Domain(domain))?;
     let mut attributes: Vec<(&str, &[u8])> = Vec::with_capacity(2);
     for (name, value) in [("user", &user), ("ip", &ip)] {
         if let Some(value) = value.as_deref().filter(|value| !value.is_empty()) {

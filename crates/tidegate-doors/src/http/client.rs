@@ -5,6 +5,7 @@ use super::door::Door;
 use super::problem::Problem;
 use super::reply::Reply;
 use super::reply_body::{Pieces, ReplyBody};
+use crate::access::{Caller, Known};
 use crate::listener::{Busy, Connection, Held, Order, Strict, TooMuchUnread, Watched};
 use crate::stomp;
 use bytes::Bytes;
@@ -21,18 +22,20 @@ use tidegate::Micros;
 pub(crate) struct Client {
     pub(crate) door: Arc<Door>,
     pub(crate) connection: Arc<Connection>,
-    /// What comes after the answer 101.
-    upgrade: Mutex<Option<OnUpgrade>>,
+    /// Who it has shown to be.
+    pub(crate) known: Known,
+    /// What comes after the answer 101, and who begins it.
+    upgrade: Mutex<Option<(OnUpgrade, Caller)>>,
 }
 
 impl Client {
     /// After the answer under way it speaks STOMP, so that what comes is no HTTP any more.
-    pub(crate) fn go_over_to(&self, upgrade: OnUpgrade) {
+    pub(crate) fn go_over_to(&self, upgrade: OnUpgrade, caller: Caller) {
         self.connection.switch_protocol();
-        *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
+        *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some((upgrade, caller));
     }
 
-    fn upgrade(&self) -> Option<OnUpgrade> {
+    fn upgrade(&self) -> Option<(OnUpgrade, Caller)> {
         self.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -71,7 +74,8 @@ impl Client {
 
 /// Serves one connection to its end.
 pub(crate) async fn run(http: http1::Builder, door: Arc<Door>, connection: Arc<Connection>) {
-    let client = Arc::new(Client { door, connection: Arc::clone(&connection), upgrade: Mutex::new(None) });
+    let (known, upgrade) = (Known::default(), Mutex::new(None));
+    let client = Arc::new(Client { door, connection: Arc::clone(&connection), known, upgrade });
     let mut strict = Strict::default();
     let io = TokioIo::new(Watched::new(Arc::clone(&connection), move |bytes: &mut [u8]| {
         strict.look(bytes);
@@ -97,11 +101,11 @@ pub(crate) async fn run(http: http1::Builder, door: Arc<Door>, connection: Arc<C
             },
         }
     }
-    if let Some(upgrade) = client.upgrade()
+    if let Some((upgrade, caller)) = client.upgrade()
         && let Ok(upgraded) = upgrade.await
     {
         // A session has time limits of its own, but for a client that does not read.
         let _busy = client.busy();
-        stomp::serve(TokioIo::new(upgraded), &connection, client.door.session_context()).await;
+        stomp::serve(TokioIo::new(upgraded), &connection, client.door.session_context(caller)).await;
     }
 }

@@ -1,6 +1,6 @@
 //! From a request to its response: bounds, route, action, metrics.
 
-use super::access::Access;
+use super::access::admit;
 use super::bounds::{HEADER_BYTES_MAX, HEADER_FIELDS_MAX};
 use super::client::Client;
 use super::json::shorten;
@@ -8,13 +8,14 @@ use super::limiters::Switch;
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, find};
-use super::{allowed, body, counting, health, hit, host, keys, limiters, openapi, streams};
+use super::{allowed, body, cors, counting, health, hit, host, keys, limiters, openapi, streams};
+use crate::access::{Needs, Rules};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
-use tidegate::panic_point;
+use tidegate::{Micros, panic_point};
 use tidegate_events::Mode;
 
 /// Answers one request and notes it.
@@ -25,34 +26,45 @@ pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>) -
     let (mut parts, body) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let found = find(&parts.method, parts.uri.path());
-    let mut reply = route(client, &parts, &found, body, upgrade).await.unwrap_or_else(Problem::into_reply);
+    let rules = door.settings.access.rules();
+    let asked = Asked { parts: &parts, rules: &rules, at: started };
+    let mut reply = route(client, &asked, &found, body, upgrade).await.unwrap_or_else(Problem::into_reply);
     client.bound(&mut reply).unwrap_or_else(|problem| reply = problem.into_reply());
+    cors::open(&rules, &parts, &mut reply);
     let index = if let Found::Route { index, .. } = found { Some(index) } else { None };
     door.metrics.note(index, reply.status().as_u16(), door.gate.now().saturating_sub(started));
     reply
 }
 
+/// A request's head, by which rules it is asked, and when it came.
+struct Asked<'r> {
+    parts: &'r Parts,
+    rules: &'r Arc<Rules>,
+    at: Micros,
+}
+
 async fn route(
     client: &Arc<Client>,
-    parts: &Parts,
+    asked: &Asked<'_>,
     found: &Found<'_>,
     body: Incoming,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Reply, Problem> {
+    let parts = asked.parts;
     check_head(parts)?;
     let Found::Route { index, limiter, key } = *found else {
-        host::check(parts, Access::Public)?;
-        return Err(nowhere(parts, found));
+        host::check(parts, Needs::Nothing)?;
+        return unrouted(asked, found);
     };
-    host::check(parts, ROUTES[index].access)?;
     let (door, route) = (&*client.door, &ROUTES[index]);
-    route.access.check(door.settings.who_may_change, client.connection.peer(), &parts.headers)?;
+    host::check(parts, route.needs)?;
+    let caller = admit(client, asked.rules, route, parts, limiter, asked.at)?;
     let query = parts.uri.query();
     let body = body::read(&parts.headers, body, door.settings.body_timeout);
     match route.action {
-        Action::Hit => hit::answer(door, &body.await?).await,
-        Action::Allowed => allowed::answer(door, query, &parts.headers).await,
-        Action::Limiters => Ok(limiters::list(door)),
+        Action::Hit => hit::answer(door, &caller, &body.await?).await,
+        Action::Allowed => allowed::answer(door, &caller, query, &parts.headers).await,
+        Action::Limiters => Ok(limiters::list(door, &caller)),
         Action::Limiter => limiters::get(door, limiter),
         Action::Enable => limiters::switch(door, limiter, Switch::Enable).await,
         Action::Disable => limiters::switch(door, limiter, Switch::Disable).await,
@@ -63,14 +75,20 @@ async fn route(
         Action::Unblock => keys::unblock(door, limiter, key).await,
         Action::Increment => counting::increment(door, limiter, key, &body.await?).await,
         Action::Analyze => counting::analyze(door, limiter, key).await,
-        Action::Streams => Ok(streams::list(door)),
+        Action::Streams => Ok(streams::list(door, &caller)),
         Action::Stream => streams::get(door, limiter).await,
         Action::Submit => streams::submit(door, streams::named(door, limiter)?, &body.await?).await,
-        Action::Feed => streams::feed(client, limiter, query, &parts.headers).await,
-        Action::OnlyOnce => streams::submit(door, streams::first_of(door, Mode::OnlyOnce)?, &body.await?).await,
-        Action::StrictlyOnce => streams::submit(door, streams::first_of(door, Mode::StrictlyOnce)?, &body.await?).await,
+        Action::Feed => streams::feed(client, caller, limiter, query, &parts.headers).await,
+        Action::OnlyOnce => {
+            let stream = streams::first_of(door, &caller, Mode::OnlyOnce)?;
+            streams::submit(door, stream, &body.await?).await
+        }
+        Action::StrictlyOnce => {
+            let stream = streams::first_of(door, &caller, Mode::StrictlyOnce)?;
+            streams::submit(door, stream, &body.await?).await
+        }
         Action::TimeSync => Ok(streams::time_sync(door)),
-        Action::WebSocket => streams::websocket(client, &parts.headers, upgrade),
+        Action::WebSocket => streams::websocket(client, caller, &parts.headers, upgrade),
         Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
         Action::Readyz => health::readyz(door),
         Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", door.registry.text())),
@@ -92,6 +110,16 @@ fn check_head(parts: &Parts) -> Result<(), Problem> {
         parts.headers.len()
     );
     Err(Problem::new(431, "headers_too_large", detail).close())
+}
+
+/// No route: a browser's preflight, or a refusal.
+fn unrouted(asked: &Asked<'_>, found: &Found<'_>) -> Result<Reply, Problem> {
+    if let Found::OtherMethods(methods) = found
+        && let Some(answer) = cors::preflight(asked.rules, asked.parts, methods)
+    {
+        return answer;
+    }
+    Err(nowhere(asked.parts, found))
 }
 
 fn nowhere(parts: &Parts, found: &Found<'_>) -> Problem {

@@ -2,6 +2,7 @@
 
 use super::metrics::{Metrics, registry};
 use super::server::HttpSettings;
+use crate::access::{Caller, Lasting};
 use crate::listener::{Backlog, Census};
 use crate::metrics::Registry;
 use crate::stomp::SessionContext;
@@ -49,9 +50,11 @@ impl Door {
         self.closing.send_replace(true);
     }
 
-    /// What a STOMP session shares with the others.
-    pub(crate) fn session_context(&self) -> SessionContext {
+    /// What a STOMP session of this caller begins with.
+    pub(crate) fn session_context(&self, caller: Caller) -> SessionContext {
         SessionContext {
+            caller: Lasting::new(&self.settings.access, caller),
+            gate: self.gate.clone(),
             streams: Arc::clone(&self.settings.streams),
             time: Arc::clone(&self.time),
             closing: self.closing.subscribe(),

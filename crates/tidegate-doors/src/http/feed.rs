@@ -4,6 +4,7 @@
 
 use super::client::Client;
 use super::reply_body::next_piece;
+use crate::access::{Caller, Lasting, Scope, What};
 use crate::listener::{Busy, Held, LARGE, TooMuchUnread};
 use crate::pace::Paced;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -26,6 +27,7 @@ type Next = Pin<Box<dyn Future<Output = (Paced, Heard)> + Send + Sync>>;
 pub(crate) struct Feed {
     client: Arc<Client>,
     stream: Arc<Stream>,
+    caller: Lasting,
     /// Text that HTTP has not taken yet, and what of it is large.
     unread: VecDeque<Bytes>,
     held: Vec<Held>,
@@ -42,11 +44,12 @@ enum Heard {
 }
 
 impl Feed {
-    pub(crate) fn new(client: &Arc<Client>, stream: &Arc<Stream>, subscription: Paced) -> Feed {
+    pub(crate) fn new(client: &Arc<Client>, caller: Caller, stream: &Arc<Stream>, subscription: Paced) -> Feed {
         let next = Some(hear(client, subscription));
         Feed {
             client: Arc::clone(client),
             stream: Arc::clone(stream),
+            caller: Lasting::new(&client.door.settings.access, caller),
             unread: VecDeque::new(),
             held: Vec::new(),
             next,
@@ -56,6 +59,11 @@ impl Feed {
 
     /// Takes what was heard; `None`: the feed ends without words.
     fn take(&mut self, subscription: Paced, heard: &Heard) -> Option<()> {
+        let (stream, now) = (What::Stream(&self.stream.spec().name), self.client.door.gate.now());
+        if let Err(refusal) = self.caller.check(Scope::Subscribe, stream, now) {
+            self.unread.push_back(last_words(&refusal.detail));
+            return Some(());
+        }
         match heard {
             Heard::Messages(messages) => match self.client.hold_all(messages.iter().map(|message| &message.body)) {
                 Ok(held) => {

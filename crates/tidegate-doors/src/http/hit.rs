@@ -8,11 +8,12 @@ use super::fields::{cost, key, name, truth, wrong_type};
 use super::json::{self, Scalar, Value, duplicate_field, shorten};
 use super::problem::Problem;
 use super::reply::{DenyStatus, Explain, Reply, answer_reply};
+use crate::access::{Caller, Scope, What};
 use std::borrow::Cow;
 use tidegate::{Intent, Request, Target};
 
 /// Answers one body.
-pub(crate) async fn answer(door: &Door, body: &[u8]) -> Result<Reply, Problem> {
+pub(crate) async fn answer(door: &Door, caller: &Caller, body: &[u8]) -> Result<Reply, Problem> {
     let hit = Hit::read(body)?;
     let attributes: Vec<(&str, &[u8])>;
     let target = match (&hit.limiter, &hit.key, &hit.attributes) {
@@ -23,6 +24,11 @@ pub(crate) async fn answer(door: &Door, body: &[u8]) -> Result<Reply, Problem> {
         }
         _ => return Err(hit.unclear_target()),
     };
+    let what = match target {
+        Target::Limiter { name, .. } => What::Limiter(name),
+        Target::Attributes { domain, .. } => What::Domain(domain),
+    };
+    caller.check(Scope::Check, what)?;
     let intent = if hit.peek { Intent::Peek } else { Intent::Hit };
     let request = Request { target, cost: hit.cost, intent, explain: hit.explain };
     // A denial names every limit that it violates.

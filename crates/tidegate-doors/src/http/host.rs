@@ -4,8 +4,8 @@
 //! several was put together from pieces, such as a user's name with line breaks that a proxy wrote into its request line, or
 //! will be read otherwise by somebody in between. Health checks of HTTP/1.0 may leave it out for pages that are public.
 
-use super::access::Access;
 use super::problem::Problem;
+use crate::access::Needs;
 use http::header::HOST;
 use http::request::Parts;
 use http::{HeaderValue, Version};
@@ -13,11 +13,11 @@ use std::net::Ipv6Addr;
 
 /// # Errors
 /// When the request has no Host where it must, more than one, or one that is no host.
-pub(crate) fn check(parts: &Parts, access: Access) -> Result<(), Problem> {
+pub(crate) fn check(parts: &Parts, needs: Needs) -> Result<(), Problem> {
     let mut hosts = parts.headers.get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(host), None) => is_host(host.as_bytes()).then_some(()).ok_or_else(|| bad(host)),
-        (None, _) if parts.version < Version::HTTP_11 && access == Access::Public => Ok(()),
+        (None, _) if parts.version < Version::HTTP_11 && needs == Needs::Nothing => Ok(()),
         (None, _) => Err(refused("the request has no Host field; send one, such as Host: 127.0.0.1:7400")),
         (Some(_), Some(_)) => Err(refused("the request has more than one Host field; send one")),
     }
@@ -85,38 +85,41 @@ fn is_port(port: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Scope;
+
+    const READS: Needs = Needs::Scope(Scope::Read);
 
     #[track_caller]
-    fn check_case(version: Version, access: Access, hosts: &[&str], passes: bool) {
+    fn check_case(version: Version, needs: Needs, hosts: &[&str], passes: bool) {
         let mut request = http::Request::builder().version(version).uri("/");
         for host in hosts {
             request = request.header(HOST, *host);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let outcome = check(&parts, access);
-        assert_eq!(outcome.is_ok(), passes, "{version:?} {access:?} {hosts:?}: {outcome:?}");
+        let outcome = check(&parts, needs);
+        assert_eq!(outcome.is_ok(), passes, "{version:?} {needs:?} {hosts:?}: {outcome:?}");
     }
 
     #[test]
     fn s2_a_host_is_one_name_or_address() {
         for host in ["localhost", "a.example:7400", "my_service", "192.0.2.1:1", "[::1]", "[2001:db8::1]:7400", "a:"] {
-            check_case(Version::HTTP_11, Access::SameOrigin, &[host], true);
+            check_case(Version::HTTP_11, READS, &[host], true);
         }
         for host in
             ["", ":80", "a b", "a/b", "u@a", "a#b", "a?b", "a:b", "a:65536", "::1", "[::1", "[x]", "[::1]x", "é"]
         {
-            check_case(Version::HTTP_11, Access::SameOrigin, &[host], false);
+            check_case(Version::HTTP_11, READS, &[host], false);
         }
     }
 
     #[test]
     fn s2_there_is_one_host_but_in_health_checks_of_http_1_0() {
         for version in [Version::HTTP_10, Version::HTTP_11] {
-            for access in [Access::Public, Access::SameOrigin, Access::Change] {
-                let may_be_missing = version == Version::HTTP_10 && access == Access::Public;
-                check_case(version, access, &[], may_be_missing);
-                check_case(version, access, &["localhost"], true);
-                check_case(version, access, &["localhost", "localhost"], false);
+            for needs in [Needs::Nothing, READS, Needs::Session] {
+                let may_be_missing = version == Version::HTTP_10 && needs == Needs::Nothing;
+                check_case(version, needs, &[], may_be_missing);
+                check_case(version, needs, &["localhost"], true);
+                check_case(version, needs, &["localhost", "localhost"], false);
             }
         }
     }

@@ -5,11 +5,15 @@ use super::json::{push_list, push_string};
 use super::percent::{Plus, decode};
 use super::problem::Problem;
 use super::reply::{Reply, json_reply};
+use crate::access::{Caller, Scope, What};
 use tidegate::{Algorithm, LimiterInfo};
 
-pub(crate) fn list(door: &Door) -> Reply {
+/// Those that the caller may read.
+pub(crate) fn list(door: &Door, caller: &Caller) -> Reply {
     let mut body = String::from("{\"limiters\":[");
-    for (index, info) in door.gate.limiters().iter().enumerate() {
+    let all = door.gate.limiters();
+    let shown = all.iter().filter(|info| caller.may(Scope::Read, What::Limiter(&info.spec.name)));
+    for (index, info) in shown.enumerate() {
         if index > 0 {
             body.push(',');
         }

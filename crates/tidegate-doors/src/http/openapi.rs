@@ -8,9 +8,9 @@ pub(crate) fn text() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::access::Access;
     use super::super::bounds::{ATTRIBUTES_MAX, BODY_BYTES_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX, PAGE_KEYS_MAX};
     use super::super::routes::ROUTES;
+    use crate::access::Needs;
     use serde_json::Value;
     use std::collections::BTreeSet;
 
@@ -39,8 +39,24 @@ mod tests {
         let document = document();
         for route in &ROUTES {
             let responses = &document["paths"][route.template][route.method.to_lowercase()]["responses"];
-            let is_public = route.access == Access::Public;
-            assert_eq!(responses.get("403").is_none(), is_public, "{} {}", route.method, route.template);
+            let is_public = route.needs == Needs::Nothing;
+            for status in ["401", "403"] {
+                assert_eq!(responses.get(status).is_none(), is_public, "{} {}", route.method, route.template);
+            }
+        }
+    }
+
+    #[test]
+    fn s5_every_operation_names_the_scope_that_it_needs() {
+        let document = document();
+        for route in &ROUTES {
+            let security = &document["paths"][route.template][route.method.to_lowercase()]["security"];
+            let expected = match route.needs {
+                Needs::Nothing => serde_json::json!([]),
+                Needs::Session => serde_json::json!([{ "token": [] }]),
+                Needs::Scope(scope) => serde_json::json!([{ "token": [scope.name()] }]),
+            };
+            assert_eq!(*security, expected, "{} {}", route.method, route.template);
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::json::push_string;
 use super::reply::{Reply, problem_reply};
-use http::header::{ALLOW, CONNECTION, HeaderValue, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use std::borrow::Cow;
 use tidegate::{AskError, Micros, StoreError};
 
@@ -78,6 +78,9 @@ impl Problem {
         }
         if let Some(wait) = inner.retry_after {
             headers.insert(RETRY_AFTER, wait.as_secs_ceil().into());
+        }
+        if inner.status == 401 {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate\""));
         }
         if inner.close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));

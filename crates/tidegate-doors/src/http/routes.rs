@@ -1,7 +1,8 @@
 //! Every path of the door, as one table: the router, the access rules, the metrics' labels, the index page and the
 //! check of the OpenAPI text all read it.
 
-use super::access::Access::{self, Change, Public, SameOrigin};
+use crate::access::Needs::{self, Nothing, Session};
+use crate::access::Scope::{Check, Count, Operate, Publish, Read, Subscribe};
 use http::Method;
 
 /// What a route does; the file of the same name says how.
@@ -40,7 +41,8 @@ pub(crate) enum Action {
 pub(crate) struct Route {
     pub(crate) method: &'static str,
     pub(crate) template: &'static str,
-    pub(crate) access: Access,
+    /// What it asks of its caller: a scope, or nothing.
+    pub(crate) needs: Needs,
     pub(crate) action: Action,
     pub(crate) does: &'static str,
 }
@@ -48,11 +50,11 @@ pub(crate) struct Route {
 const fn route(
     method: &'static str,
     template: &'static str,
-    access: Access,
+    needs: Needs,
     action: Action,
     does: &'static str,
 ) -> Route {
-    Route { method, template, access, action, does }
+    Route { method, template, needs, action, does }
 }
 
 pub(crate) const ROUTE_COUNT: usize = 26;
@@ -60,32 +62,32 @@ pub(crate) const ROUTE_COUNT: usize = 26;
 /// The most asked first.
 #[rustfmt::skip]
 pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
-    route("POST",   "/v1/hit", SameOrigin, Action::Hit, "may this happen now? {\"limiter\",\"key\"} or {\"domain\",\"attributes\"}"),
-    route("GET",    "/v1/allowed", SameOrigin, Action::Allowed, "the same as a query: ?user=U&ip=I[&domain=D][&deny_status=403], or user_header=FIELD"),
-    route("GET",    "/v1/limiters", SameOrigin, Action::Limiters, "all limiters"),
-    route("GET",    "/v1/limiters/{limiter}", SameOrigin, Action::Limiter, "one limiter"),
-    route("POST",   "/v1/limiters/{limiter}/enable", Change, Action::Enable, "limits apply"),
-    route("POST",   "/v1/limiters/{limiter}/disable", Change, Action::Disable, "everything is allowed and nothing counted"),
-    route("GET",    "/v1/limiters/{limiter}/keys", SameOrigin, Action::Keys, "its keys: ?state=tracked|blocked[&most=N][&after=CURSOR]"),
-    route("DELETE", "/v1/limiters/{limiter}/blocks", Change, Action::UnblockAll, "unblock all its keys"),
-    route("GET",    "/v1/limiters/{limiter}/keys/{key}", SameOrigin, Action::Key, "peek, with an explanation"),
-    route("PUT",    "/v1/limiters/{limiter}/keys/{key}/block", Change, Action::Block, "block: {\"for\":\"10m\"}"),
-    route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Change, Action::Unblock, "unblock"),
-    route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", SameOrigin, Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
-    route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", SameOrigin, Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
-    route("GET",    "/v1/streams", SameOrigin, Action::Streams, "all streams"),
-    route("POST",   "/v1/streams/{stream}/events", SameOrigin, Action::Submit, "an event, as raw text"),
-    route("GET",    "/v1/streams/{stream}", SameOrigin, Action::Stream, "the events that incubate, at a clock value"),
-    route("GET",    "/v1/streams/{stream}/feed", SameOrigin, Action::Feed, "its messages as server-sent events"),
-    route("POST",   "/only-once-event", SameOrigin, Action::OnlyOnce, "an event for the first stream of that mode"),
-    route("POST",   "/strictly-once-event", SameOrigin, Action::StrictlyOnce, "an event for the first stream of that mode"),
-    route("POST",   "/time-sync", SameOrigin, Action::TimeSync, "20 times on /topic/time, 50 ms apart"),
-    route("GET",    "/ws", SameOrigin, Action::WebSocket, "STOMP 1.2 over WebSocket: /topic/STREAM, /app/STREAM, /topic/time"),
-    route("GET",    "/livez", Public, Action::Livez, "the process lives"),
-    route("GET",    "/readyz", Public, Action::Readyz, "it takes requests"),
-    route("GET",    "/metrics", Public, Action::Metrics, "Prometheus"),
-    route("GET",    "/openapi.json", Public, Action::OpenApi, "all of this as OpenAPI 3.1"),
-    route("GET",    "/", Public, Action::Index, "this page"),
+    route("POST",   "/v1/hit", Needs::Scope(Check), Action::Hit, "may this happen now? {\"limiter\",\"key\"} or {\"domain\",\"attributes\"}"),
+    route("GET",    "/v1/allowed", Needs::Scope(Check), Action::Allowed, "the same as a query: ?user=U&ip=I[&domain=D][&deny_status=403], or user_header=FIELD"),
+    route("GET",    "/v1/limiters", Needs::Scope(Read), Action::Limiters, "all limiters"),
+    route("GET",    "/v1/limiters/{limiter}", Needs::Scope(Read), Action::Limiter, "one limiter"),
+    route("POST",   "/v1/limiters/{limiter}/enable", Needs::Scope(Operate), Action::Enable, "limits apply"),
+    route("POST",   "/v1/limiters/{limiter}/disable", Needs::Scope(Operate), Action::Disable, "everything is allowed and nothing counted"),
+    route("GET",    "/v1/limiters/{limiter}/keys", Needs::Scope(Read), Action::Keys, "its keys: ?state=tracked|blocked[&most=N][&after=CURSOR]"),
+    route("DELETE", "/v1/limiters/{limiter}/blocks", Needs::Scope(Operate), Action::UnblockAll, "unblock all its keys"),
+    route("GET",    "/v1/limiters/{limiter}/keys/{key}", Needs::Scope(Read), Action::Key, "peek, with an explanation"),
+    route("PUT",    "/v1/limiters/{limiter}/keys/{key}/block", Needs::Scope(Operate), Action::Block, "block: {\"for\":\"10m\"}"),
+    route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Needs::Scope(Operate), Action::Unblock, "unblock"),
+    route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", Needs::Scope(Count), Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
+    route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", Needs::Scope(Count), Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
+    route("GET",    "/v1/streams", Needs::Scope(Read), Action::Streams, "all streams"),
+    route("POST",   "/v1/streams/{stream}/events", Needs::Scope(Publish), Action::Submit, "an event, as raw text"),
+    route("GET",    "/v1/streams/{stream}", Needs::Scope(Read), Action::Stream, "the events that incubate, at a clock value"),
+    route("GET",    "/v1/streams/{stream}/feed", Needs::Scope(Subscribe), Action::Feed, "its messages as server-sent events"),
+    route("POST",   "/only-once-event", Needs::Scope(Publish), Action::OnlyOnce, "an event for the first stream of that mode"),
+    route("POST",   "/strictly-once-event", Needs::Scope(Publish), Action::StrictlyOnce, "an event for the first stream of that mode"),
+    route("POST",   "/time-sync", Needs::Scope(Publish), Action::TimeSync, "20 times on /topic/time, 50 ms apart"),
+    route("GET",    "/ws", Session, Action::WebSocket, "STOMP 1.2 over WebSocket: /topic/STREAM, /app/STREAM, /topic/time"),
+    route("GET",    "/livez", Nothing, Action::Livez, "the process lives"),
+    route("GET",    "/readyz", Nothing, Action::Readyz, "it takes requests"),
+    route("GET",    "/metrics", Needs::Scope(Read), Action::Metrics, "Prometheus"),
+    route("GET",    "/openapi.json", Nothing, Action::OpenApi, "all of this as OpenAPI 3.1"),
+    route("GET",    "/", Nothing, Action::Index, "this page"),
 ];
 
 /// What a method and a path lead to. `limiter` (or the stream) and `key` are still percent-encoded.
@@ -154,21 +156,23 @@ mod tests {
         }
     }
 
-    /// The rules by what a route looks like, beside those that the table states.
+    /// The scopes by what a route looks like, beside those that the table states.
     #[test]
-    fn s2_every_route_has_the_rule_that_its_kind_needs() {
+    fn s5_every_route_needs_the_scope_that_its_kind_needs() {
         for route in &ROUTES {
-            let is_page = matches!(route.template, "/livez" | "/readyz" | "/metrics" | "/openapi.json" | "/");
-            let is_switch = route.template.ends_with("able");
-            let changes = ["PUT", "DELETE"].contains(&route.method) || is_switch;
-            let expected = if is_page {
-                Public
-            } else if changes {
-                Change
-            } else {
-                SameOrigin
+            let ends = |end: &str| route.template.ends_with(end);
+            let expected = match route.method {
+                _ if matches!(route.template, "/livez" | "/readyz" | "/openapi.json" | "/") => Nothing,
+                _ if ends("/ws") => Session,
+                _ if ends("/hit") || ends("/allowed") => Needs::Scope(Check),
+                _ if ends("/feed") => Needs::Scope(Subscribe),
+                "GET" => Needs::Scope(Read),
+                "PUT" | "DELETE" => Needs::Scope(Operate),
+                _ if ends("/increment") || ends("/analyze") => Needs::Scope(Count),
+                _ if ends("able") => Needs::Scope(Operate),
+                _ => Needs::Scope(Publish),
             };
-            assert_eq!(route.access, expected, "{} {}", route.method, route.template);
+            assert_eq!(route.needs, expected, "{} {}", route.method, route.template);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::bounds::{HEADER_BUFFER_MAX, SEND_BUFFER_BYTES};
 use super::client::run;
 use super::door::Door;
+use crate::access::Access;
 use crate::listener::{self, Bounds};
 use crate::udp::Counters;
 use hyper::server::conn::http1;
@@ -37,24 +38,14 @@ pub struct HttpSettings {
     pub max_unread_bytes: usize,
     /// How long requests under way may take after the door was stopped. Default 10 s.
     pub drain_timeout: Duration,
-    /// Who may enable, disable, block and unblock. Default: this machine.
-    pub who_may_change: WhoMayChange,
+    /// Who may ask what. Default: no tokens; what an operator does by hand answers to this machine only.
+    pub access: Arc<Access>,
     /// The UDP door beside this one, whose counts `/metrics` tells. Default: none.
     pub udp: Option<Arc<Counters>>,
     /// The event streams. Default: none.
     pub streams: Arc<Streams>,
     /// Log lines of the process that could not be written, for `/metrics`. Default: 0.
     pub log_lines_lost: fn() -> u64,
-}
-
-/// Who may change things.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum WhoMayChange {
-    /// Peers on this machine that ask directly, not through a proxy or another's web page.
-    #[default]
-    Loopback,
-    /// Whoever reaches the door; still not through another's web page.
-    Anyone,
 }
 
 impl HttpSettings {
@@ -82,7 +73,7 @@ impl Default for HttpSettings {
             write_timeout: Duration::from_secs(10),
             max_unread_bytes: 256 << 20,
             drain_timeout: Duration::from_secs(10),
-            who_may_change: WhoMayChange::Loopback,
+            access: Arc::default(),
             udp: None,
             streams: Arc::default(),
             log_lines_lost: || 0,

@@ -8,6 +8,7 @@ use super::percent::{Plus, decode};
 use super::problem::Problem;
 use super::query;
 use super::reply::{Reply, created_reply, feed_reply, json_reply, shared_json_reply, switching_reply};
+use crate::access::{Caller, Scope, What};
 use crate::pace::Paced;
 use crate::stomp::{handshake, time};
 use http::HeaderMap;
@@ -16,9 +17,10 @@ use std::sync::Arc;
 use tidegate::Micros;
 use tidegate_events::{Epoch, Mode, Outcome, Seen, Stream, SubmitError, Unavailable};
 
-/// All streams, with their rules and how they stand.
-pub(crate) fn list(door: &Door) -> Reply {
-    let streams: Vec<String> = door.settings.streams.all().iter().map(|stream| listed(stream)).collect();
+/// The streams that the caller may read, with their rules and how they stand.
+pub(crate) fn list(door: &Door, caller: &Caller) -> Reply {
+    let shown = |stream: &&Arc<Stream>| caller.may(Scope::Read, What::Stream(&stream.spec().name));
+    let streams: Vec<String> = door.settings.streams.all().iter().filter(shown).map(|stream| listed(stream)).collect();
     json_reply(format!("{{\"streams\":[{}]}}", streams.join(",")))
 }
 
@@ -60,12 +62,15 @@ pub(crate) fn named<'d>(door: &'d Door, piece: &str) -> Result<&'d Arc<Stream>, 
     })
 }
 
-pub(crate) fn first_of(door: &Door, mode: Mode) -> Result<&Arc<Stream>, Problem> {
+/// The first stream of a mode, if the caller may publish there.
+pub(crate) fn first_of<'d>(door: &'d Door, caller: &Caller, mode: Mode) -> Result<&'d Arc<Stream>, Problem> {
     let word = word(mode);
-    door.settings.streams.first_of(mode).ok_or_else(|| {
+    let stream = door.settings.streams.first_of(mode).ok_or_else(|| {
         let detail = format!("no stream has the mode {word}; add a [[stream]] with mode = \"{word}\"");
         Problem::new(404, "unknown_stream", detail)
-    })
+    })?;
+    caller.check(Scope::Publish, What::Stream(&stream.spec().name))?;
+    Ok(stream)
 }
 
 /// Takes an event: 201, 409 with when the next attempt could succeed, 507 or 503.
@@ -108,6 +113,7 @@ pub(crate) async fn get(door: &Door, piece: &str) -> Result<Reply, Problem> {
 /// Server-sent events, from `Last-Event-ID` or `?from_clock=N&epoch=E` on.
 pub(crate) async fn feed(
     client: &Arc<Client>,
+    caller: Caller,
     piece: &str,
     text: Option<&str>,
     headers: &HeaderMap,
@@ -124,7 +130,7 @@ pub(crate) async fn feed(
         (None, None) => None,
     };
     let subscription = Paced::subscribe(stream, from).await.map_err(unavailable)?;
-    Ok(feed_reply(Feed::new(client, stream, subscription)))
+    Ok(feed_reply(Feed::new(client, caller, stream, subscription)))
 }
 
 /// 503: the cause is for the log, not for clients.
@@ -139,10 +145,15 @@ pub(crate) fn time_sync(door: &Door) -> Reply {
 }
 
 /// `/ws`: answers 101, and leaves the rest to the connection.
-pub(crate) fn websocket(client: &Client, headers: &HeaderMap, upgrade: Option<OnUpgrade>) -> Result<Reply, Problem> {
+pub(crate) fn websocket(
+    client: &Client,
+    caller: Caller,
+    headers: &HeaderMap,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Reply, Problem> {
     let fields = handshake::accept(headers).map_err(|detail| Problem::new(426, "not_a_websocket", detail))?;
     let upgrade = upgrade.ok_or_else(|| Problem::new(426, "not_a_websocket", "this connection cannot be upgraded"))?;
-    client.go_over_to(upgrade);
+    client.go_over_to(upgrade, caller);
     Ok(switching_reply(fields))
 }
 

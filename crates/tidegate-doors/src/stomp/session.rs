@@ -6,6 +6,7 @@
 use super::subscription::{Ended, Label, follow, follow_time};
 use super::writer::{Gone, Writer};
 use super::{SessionContext, words};
+use crate::access::{Refusal, Scope, What};
 use crate::listener::{Connection, Order, TooMuchUnread};
 use bytes::{Buf as _, BytesMut};
 use std::collections::HashMap;
@@ -79,6 +80,20 @@ enum State {
     Connected { beats: Option<Duration>, next: Instant },
 }
 
+/// What a command asks of its client. SEND and SUBSCRIBE are for a stream, which must be one of the client's.
+fn scope_of(command: Command) -> Option<Scope> {
+    match command {
+        // It says who the client is.
+        Command::Connect => None,
+        Command::Send => Some(Scope::Publish),
+        Command::Subscribe => Some(Scope::Subscribe),
+        // They end or acknowledge what the client was given.
+        Command::Unsubscribe | Command::Ack | Command::Nack | Command::Disconnect => None,
+        // Always refused.
+        Command::Transaction => None,
+    }
+}
+
 /// Why a session ends.
 enum End {
     /// The client has gone, or said goodbye.
@@ -120,6 +135,12 @@ impl End {
 
 fn refuse<T>(message: &'static str, detail: impl Into<String>) -> Result<T, End> {
     Err(End::Refused { message, detail: detail.into(), receipt: None })
+}
+
+impl From<Refusal> for End {
+    fn from(Refusal { code, detail, .. }: Refusal) -> End {
+        End::Refused { message: code, detail, receipt: None }
+    }
 }
 
 impl From<Gone> for End {
@@ -168,6 +189,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
                         let detail = TooMuchUnread.to_string();
                         return End::Refused { message: "too slow", detail, receipt: None };
                     }
+                    Ok(Ended::Refused(refusal)) => return refusal.into(),
                     Ok(Ended::Gone) => return End::Gone,
                     Ok(Ended::Unavailable(unavailable)) => {
                         let detail = format!("{}; subscribe again later", unavailable.what);
@@ -261,6 +283,9 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         if frame.header("transaction").is_some() || frame.command == Command::Transaction {
             return refuse("no transactions", "transactions are not offered; send without one");
         }
+        if let Some(scope) = scope_of(frame.command) {
+            self.context.caller.check_scope(scope, self.context.gate.now())?;
+        }
         let mut status = None;
         match frame.command {
             Command::Send => status = self.send(frame).await?,
@@ -283,6 +308,11 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
             let asked = shown(versions);
             let detail = format!("this server speaks STOMP {VERSION}, not {asked}; send accept-version:{VERSION}");
             return Err(End::OtherVersions(detail));
+        }
+        // Others may send one, too: clients of other servers often say guest and guest.
+        if self.context.caller.is_unknown() {
+            let passcode = frame.header("passcode").unwrap_or_default();
+            self.context.caller.identify(passcode.as_bytes(), self.context.gate.now())?;
         }
         let Some((theirs, wanted)) = heart_beats(frame.header("heart-beat").unwrap_or("0,0")) else {
             return refuse("bad heart-beat", "heart-beat must be two numbers of milliseconds, such as 10000,10000");
@@ -314,7 +344,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
             self.context.time.begin();
             return Ok(None);
         }
-        match self.stream(name)?.submit(frame.body).await {
+        match self.stream(Scope::Publish, name)?.submit(frame.body).await {
             Ok(Outcome::Submitted { .. }) => Ok(Some("submitted")),
             Ok(Outcome::Conflict { .. }) => Ok(Some("conflict")),
             Ok(Outcome::Full { .. }) => Ok(Some("full")),
@@ -348,9 +378,10 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         let subscription = match name {
             "time" => (self.tasks.spawn(follow_time(self.context.time.subscribe(), label, self.out.clone())), None),
             name => {
-                let stream = Arc::clone(self.stream(name)?);
+                let stream = self.stream(Scope::Subscribe, name)?;
                 let unread = (Arc::clone(&self.context.backlog), self.address);
-                let following = follow(Arc::clone(&stream), from, label, self.out.clone(), unread);
+                let caller = (self.context.caller.clone(), self.context.gate.clone());
+                let following = follow(Arc::clone(&stream), from, label, self.out.clone(), unread, caller);
                 (self.tasks.spawn(following), Some(stream))
             }
         };
@@ -370,16 +401,19 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         }
     }
 
-    /// A stream by its name, or the first of a mode by the original's.
-    fn stream(&self, name: &str) -> Result<&Arc<Stream>, End> {
+    /// A stream by its name, or the first of a mode by the original's, if the client may use it so.
+    fn stream(&mut self, scope: Scope, name: &str) -> Result<Arc<Stream>, End> {
         let streams = &self.context.streams;
         let found = streams.get(name).or_else(|| match name {
             "only-once" => streams.first_of(Mode::OnlyOnce),
             "strictly-once" => streams.first_of(Mode::StrictlyOnce),
             _ => None,
         });
+        // Whether there is such a stream, a client that may not use it is not told.
+        let named = found.map_or(name, |stream| &stream.spec().name);
+        self.context.caller.check(scope, What::Stream(named), self.context.gate.now())?;
         match found {
-            Some(stream) => Ok(stream),
+            Some(stream) => Ok(Arc::clone(stream)),
             None => refuse("unknown destination", format!("no stream is named {}", shown(name))),
         }
     }

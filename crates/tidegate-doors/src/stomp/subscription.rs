@@ -1,11 +1,13 @@
 //! One subscription: a topic's messages into MESSAGE frames, and those to the socket.
 
 use super::writer::{Gone, Writer};
+use crate::access::{Lasting, Refusal, Scope, What};
 use crate::listener::Backlog;
 use crate::pace::Paced;
 use bytes::Bytes;
 use std::net::IpAddr;
 use std::sync::Arc;
+use tidegate::Gate;
 use tidegate_events::{Cut, Message, Seen, Stream, Unavailable};
 use tidegate_wire::stomp;
 use tidegate_wire::websocket::{self, Opcode};
@@ -30,6 +32,8 @@ pub(super) enum Ended {
     TooMuchUnread,
     /// Its frames cannot be written: the client is gone.
     Gone,
+    /// The client may not read it, or not any more.
+    Refused(Refusal),
     /// The stream cannot be read now.
     Unavailable(Unavailable),
     /// There is nothing more to tell.
@@ -43,6 +47,7 @@ pub(super) async fn follow<W: AsyncWrite + Unpin>(
     label: Label,
     out: Arc<Writer<W>>,
     (backlog, address): (Arc<Backlog>, IpAddr),
+    (mut caller, gate): (Lasting, Gate),
 ) -> Ended {
     let mut subscription = match Paced::subscribe(&stream, from).await {
         Ok(subscription) => subscription,
@@ -53,6 +58,9 @@ pub(super) async fn follow<W: AsyncWrite + Unpin>(
             Ok(messages) => messages,
             Err(cut) => return Ended::Cut(cut),
         };
+        if let Err(refusal) = caller.check(Scope::Subscribe, What::Stream(&stream.spec().name), gate.now()) {
+            return Ended::Refused(refusal);
+        }
         let Ok(_held) = backlog.hold_all(messages.iter().map(|message| &message.body), address) else {
             stream.note_cut();
             return Ended::TooMuchUnread;

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the harness is test code too")]
 
+mod access;
 mod connections;
 mod counting;
 mod decisions;

@@ -145,10 +145,15 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn send(&mut self, request: &str, headers: &str) {
+        self.send_to("localhost", request, headers);
+    }
+
+    /// The same, under this name.
+    pub(crate) fn send_to(&mut self, host: &str, request: &str, headers: &str) {
         let (line, body) = split_request(request);
         self.bodiless = line.starts_with("HEAD ");
         let length = if body.is_empty() { String::new() } else { format!("content-length: {}\r\n", body.len()) };
-        let text = format!("{line} HTTP/1.1\r\nhost: localhost\r\n{length}{headers}\r\n{body}");
+        let text = format!("{line} HTTP/1.1\r\nhost: {host}\r\n{length}{headers}\r\n{body}");
         // A server that refuses early may close before all is written.
         let _ = self.stream.write_all(text.as_bytes());
     }

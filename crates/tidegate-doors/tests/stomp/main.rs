@@ -1,6 +1,8 @@
 //! The STOMP door over real connections.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
+mod access;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,0 +1,66 @@
+//! Who asks for as long as a feed or a session lasts.
+
+use super::caller::Caller;
+use super::refusal::Refusal;
+use super::scope::Scope;
+use super::tokens::What;
+use super::{Access, Rules};
+use std::sync::Arc;
+use tidegate::Micros;
+
+/// A caller whose feed or session lasts: the rules may change meanwhile, and its token expire.
+#[derive(Clone, Debug)]
+pub(crate) struct Lasting {
+    access: Arc<Access>,
+    /// By which the caller was last found; `None`: not since it was admitted.
+    rules: Option<Arc<Rules>>,
+    caller: Caller,
+}
+
+impl Lasting {
+    /// Who was admitted, by rules that may not be in force any more.
+    pub(crate) fn new(access: &Arc<Access>, caller: Caller) -> Lasting {
+        Lasting { access: Arc::clone(access), rules: None, caller }
+    }
+
+    /// # Errors
+    /// It may not, or not any more.
+    pub(crate) fn check(&mut self, scope: Scope, what: What<'_>, now: Micros) -> Result<(), Refusal> {
+        self.renew(now)?;
+        self.caller.check(scope, what)
+    }
+
+    /// # Errors
+    /// The same, for what is about no limiter and no stream.
+    pub(crate) fn check_scope(&mut self, scope: Scope, now: Micros) -> Result<(), Refusal> {
+        self.renew(now)?;
+        self.caller.check_scope(scope)
+    }
+
+    fn renew(&mut self, now: Micros) -> Result<(), Refusal> {
+        let rules = self.access.0.load();
+        if self.rules.as_ref().is_some_and(|last| Arc::ptr_eq(&rules, last)) && !self.caller.has_expired(now) {
+            return Ok(());
+        }
+        let gone = || Refusal::unauthorized("the token was revoked or has expired; use another, and come again");
+        self.caller = rules.renewed(&self.caller, now).ok_or_else(gone)?;
+        self.rules = Some(Arc::clone(&rules));
+        Ok(())
+    }
+
+    /// Must it still say who it is?
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.caller.is_unknown()
+    }
+
+    /// Says who it is.
+    ///
+    /// # Errors
+    /// 401: by a token that is none.
+    pub(crate) fn identify(&mut self, token: &[u8], now: Micros) -> Result<(), Refusal> {
+        let rules = self.access.rules();
+        self.caller = rules.caller_of(token, now)?;
+        self.rules = Some(rules);
+        Ok(())
+    }
+}
