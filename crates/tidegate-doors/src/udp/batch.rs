@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, RecvMsg, SockaddrStorage, recvmmsg, sendmsg};
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, addr::SocketAddrArg as _, sendmmsg};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use tidegate_wire::udp::REQUEST_LEN_MAX;
 
@@ -74,6 +74,19 @@ impl Incoming {
             self.headers = headers(asked);
         }
         Ok(())
+    }
+
+    /// Keeps the datagrams of these senders; how many were of others, and are empty now, which is no request. A sender that
+    /// cannot be answered may not ask either.
+    pub(super) fn keep(&mut self, allowed: impl Fn(IpAddr) -> bool) -> u64 {
+        let mut refused = 0;
+        for arrival in &mut self.arrived {
+            if !arrival.peer.is_some_and(|peer| allowed(peer.client.ip())) {
+                *arrival = Arrival { len: 0, peer: None };
+                refused += 1;
+            }
+        }
+        refused
     }
 
     /// The datagrams, in the order in which they came.

@@ -15,6 +15,7 @@ pub struct Counters {
     pub(super) received: AtomicU64,
     pub(super) answered: AtomicU64,
     pub(super) silent: AtomicU64,
+    pub(super) refused: AtomicU64,
     pub(super) unsent: AtomicU64,
     pub(super) errors: AtomicU64,
     counts: Arc<Counts>,
@@ -36,6 +37,7 @@ impl Counters {
             received: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             silent: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             counts: Arc::clone(responder.counts()),
@@ -45,7 +47,7 @@ impl Counters {
         }
     }
 
-    pub(crate) fn metrics(&self) -> [Metric; 10] {
+    pub(crate) fn metrics(&self) -> [Metric; 11] {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         [
             ("tidegate_udp_datagrams_total", "counter", "Datagrams received.", read(&self.received)),
@@ -55,6 +57,12 @@ impl Counters {
                 "counter",
                 "Datagrams that are no request, and got no reply.",
                 read(&self.silent),
+            ),
+            (
+                "tidegate_udp_refused_total",
+                "counter",
+                "Datagrams from outside the networks of [udp] allow, which were dropped.",
+                read(&self.refused),
             ),
             (
                 "tidegate_udp_unrouted_total",

@@ -4,9 +4,11 @@
 use super::check::Check;
 use super::counts::Counts;
 use super::routes::{Caches, Found, RouteProblem, Routes, Routing};
+use crate::access::Network;
 use arc_swap::ArcSwap;
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use tidegate::{Batch, Gate, Hit, HitAnswer, KeyStats, Limiter, Micros, Ruling};
 use tidegate_wire::udp::{Command, REPLY_LEN_MAX, Reply, Request};
@@ -17,6 +19,8 @@ pub struct Responder {
     gate: Gate,
     live: ArcSwap<Live>,
     counts: Arc<Counts>,
+    /// Networks that may ask; none: whoever reaches the door.
+    allow: ArcSwap<Vec<Network>>,
 }
 
 /// Under this name `get_stats` tells how often keys without a route were used.
@@ -88,7 +92,7 @@ impl Responder {
     /// A rule is refused, or names a limiter that the engine does not have.
     pub fn new(gate: Gate, routing: &Routing) -> Result<Responder, RouteProblem> {
         let live = ArcSwap::from_pointee(Live::new(&gate, routing)?);
-        Ok(Responder { gate, live, counts: Arc::new(Counts::new()) })
+        Ok(Responder { gate, live, counts: Arc::new(Counts::new()), allow: ArcSwap::default() })
     }
 
     /// Puts other routes in force, or the same on the limiters of the engine's new policy.
@@ -98,6 +102,18 @@ impl Responder {
     pub fn reload(&self, routing: &Routing) -> Result<(), RouteProblem> {
         self.live.store(Arc::new(Live::new(&self.gate, routing)?));
         Ok(())
+    }
+
+    /// Answers these networks only from now on; none: whoever reaches the door.
+    pub fn allow(&self, networks: Vec<Network>) {
+        self.allow.store(Arc::new(networks));
+    }
+
+    /// May an address ask? `None`: all may.
+    pub(super) fn allowed(&self) -> Option<impl Fn(IpAddr) -> bool> {
+        let networks = self.allow.load();
+        let is_bound = !networks.is_empty();
+        is_bound.then_some(move |address| networks.iter().any(|network| network.contains(address)))
     }
 
     /// The engine.

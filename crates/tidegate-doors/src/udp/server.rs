@@ -44,7 +44,7 @@ fn work(socket: &UdpSocket, asked: Asked, responder: &Responder, counters: &Coun
     let (mut scratch, mut slots) = (Scratch::default(), vec![Slot::default(); BATCH]);
     while !stop.load(Relaxed) {
         match incoming.receive(socket) {
-            Ok(()) => answer(socket, &incoming, &mut scratch, &mut slots, responder, counters),
+            Ok(()) => answer(socket, &mut incoming, &mut scratch, &mut slots, responder, counters),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => {
                 counters.errors.fetch_add(1, Relaxed);
@@ -56,13 +56,17 @@ fn work(socket: &UdpSocket, asked: Asked, responder: &Responder, counters: &Coun
 
 fn answer(
     socket: &UdpSocket,
-    incoming: &Incoming,
+    incoming: &mut Incoming,
     scratch: &mut Scratch,
     slots: &mut [Slot],
     responder: &Responder,
     counters: &Counters,
 ) {
     panic_point("udp");
+    let refused = responder.allowed().map_or(0, |allowed| incoming.keep(allowed));
+    if refused > 0 {
+        counters.refused.fetch_add(refused, Relaxed);
+    }
     let datagrams = incoming.datagrams();
     let slots = &mut slots[..datagrams.len()];
     responder.answer(scratch, &datagrams, responder.gate().now(), slots);
@@ -71,7 +75,7 @@ fn answer(
     let unsent = send(socket, answered.inspect(|_| replies += 1));
     let received = datagrams.len() as u64;
     counters.received.fetch_add(received, Relaxed);
-    counters.silent.fetch_add(received - replies, Relaxed);
+    counters.silent.fetch_add(received - replies - refused, Relaxed);
     counters.answered.fetch_add(replies - unsent, Relaxed);
     if unsent > 0 {
         counters.unsent.fetch_add(unsent, Relaxed);
