@@ -8,6 +8,7 @@
 //! | `serve` | the doors on the engine, reload, snapshots, the stop |
 //! | `proxy` | the transparent proxy |
 //! | `simulate` | traces and access logs on a clock of their own |
+//! | `token` | the tokens file |
 //! | `client`, `udp` | the commands that ask a server |
 
 mod arguments;
@@ -25,6 +26,7 @@ mod proxy;
 mod room;
 mod serve;
 mod simulate;
+mod token;
 mod udp;
 mod watch;
 
@@ -70,6 +72,7 @@ fn run(command: Command) -> ExitCode {
         Command::Validate { file } => validate(&file),
         Command::Simulate(args) => done(simulate::run(&args)),
         Command::Udp(args) => udp::run(&args),
+        Command::Token(command) => token::run(&command),
         Command::Client(command) => client::run(&command),
     }
 }

@@ -1,7 +1,8 @@
 //! `tidegate proxy`: the transparent proxy alone, until it is stopped. `serve` starts it too.
 
-use crate::config::{self, Config, Store};
+use crate::config::{self, Config, Listening, Store};
 use crate::log::{self, LogFormat};
+use crate::serve::access::AccessReloader;
 use crate::serve::signals::{self, Signal, Signals};
 use crate::serve::{banner, notify, store, tending};
 use crate::watch::Watch;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::{Gate, Limit, Replicas};
+use tidegate_doors::access::Access;
 use tidegate_proxy::{Policy, Proxy, Settings, WhenLimited};
 use tracing::{error, info, warn};
 
@@ -78,7 +80,9 @@ async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: 
     let mut signals = Signals::catch().map_err(|error| format!("error: cannot catch signals: {error}"))?;
     // The state that `serve` keeps on disk is not this process's.
     let (gate, watching) = store::open(&whole, None).await?;
-    let proxy = start(config, &gate)?;
+    let listening = Listening { admin: config.admin, ..Listening::default() };
+    let mut access = AccessReloader::start(&whole, listening);
+    let proxy = start(config, &gate, access.access())?;
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let housekeeping = Store { path: None, ..whole.store.clone() };
     let tending = tokio::spawn(tending::run(gate.clone(), watching, housekeeping, stopped));
@@ -99,12 +103,15 @@ async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: 
                     info!("{name}: stopping; a second one ends at once");
                     break Ok(());
                 }
-                Signal::Reload if watch.is_some() => reload_file(args, config, &proxy, &gate),
+                Signal::Reload if watch.is_some() => reload_file(args, config, &proxy, &gate, &mut access),
                 Signal::Reload => info!("nothing to reload: started without a file"),
             },
-            _ = look.tick() => if watch.as_mut().is_some_and(Watch::has_changed) {
-                reload_file(args, config, &proxy, &gate);
-            },
+            _ = look.tick() => {
+                access.look();
+                if watch.as_mut().is_some_and(Watch::has_changed) {
+                    reload_file(args, config, &proxy, &gate, &mut access);
+                }
+            }
             () = panics::first() => break Err(panics::LAST_WORDS.to_owned()),
         }
     };
@@ -123,11 +130,11 @@ async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: 
 ///
 /// # Errors
 /// A message for stderr.
-pub(crate) fn start(config: &config::Proxy, gate: &Gate) -> Result<Proxy, String> {
+pub(crate) fn start(config: &config::Proxy, gate: &Gate, access: &Arc<Access>) -> Result<Proxy, String> {
     let policy = config.policy(gate).map_err(|message| format!("error: {message}"))?;
     let listener = listen(config.listen, "[proxy] listen or --listen")?;
     let admin = config.admin.map(|address| listen(address, "[proxy] admin")).transpose()?;
-    let settings = settings(config, &policy);
+    let settings = Settings { access: Arc::clone(access), ..settings(config, &policy) };
     let proxy = Proxy::start(listener, admin, gate.clone(), policy, settings);
     proxy.map_err(|error| format!("error: the proxy cannot start: {error}"))
 }
@@ -185,9 +192,10 @@ fn settings(config: &config::Proxy, policy: &Policy) -> Settings {
     Settings { max_connections: wanted.min(room), client_timeout, log_lines_lost: log::lost, ..default }
 }
 
-fn reload_file(args: &Args, running: &config::Proxy, proxy: &Proxy, gate: &Gate) {
+fn reload_file(args: &Args, running: &config::Proxy, proxy: &Proxy, gate: &Gate, access: &mut AccessReloader) {
     let reloaded = load(args).and_then(|(whole, config)| {
         gate.reload(&whole.policy).map_err(|error| format!("error: {error}"))?;
+        access.replace(&whole);
         Ok(config)
     });
     match reloaded {

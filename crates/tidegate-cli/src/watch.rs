@@ -16,6 +16,11 @@ impl Watch {
         Watch { file, seen }
     }
 
+    /// Made after: the first look says that it has changed.
+    pub(crate) fn unseen(file: PathBuf) -> Watch {
+        Watch { file, seen: None }
+    }
+
     /// Has it changed since this was last asked?
     pub(crate) fn has_changed(&mut self) -> bool {
         let now = look(&self.file);

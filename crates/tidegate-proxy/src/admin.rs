@@ -4,16 +4,19 @@ use crate::body::Reply;
 use crate::state::ProxyState;
 use crate::{share, shared_counting};
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tidegate_doors::access::{Known, Needs, Refusal, Scope, What};
 use tidegate_doors::listener::{self, Bounds, Busy, Connection, Watched};
 use tidegate_doors::metrics::{Registry, fill_process};
 use tokio::net::TcpListener;
@@ -38,10 +41,12 @@ pub(crate) async fn serve(listener: TcpListener, state: Arc<ProxyState>) {
 }
 
 async fn serve_one(state: Arc<ProxyState>, registry: Arc<Registry>, connection: Arc<Connection>) {
-    let asked = Arc::clone(&connection);
-    let service = service_fn(move |request| {
+    let (asked, known) = (Arc::clone(&connection), Known::default());
+    let service = service_fn(move |request: Request<Incoming>| {
         let _busy = Busy::new(Arc::clone(&asked));
-        let response = answer(&state, &registry, &request);
+        let (parts, _) = request.into_parts();
+        let admitted = admit(&state, &parts, asked.peer().ip(), &known);
+        let response = admitted.map_or_else(refused, |()| answer(&state, &registry, &parts));
         async move { Ok::<_, Infallible>(response) }
     });
     let mut http = http1::Builder::new();
@@ -69,11 +74,30 @@ fn registry(state: &Arc<ProxyState>) -> Registry {
     registry
 }
 
-fn answer(state: &ProxyState, registry: &Registry, request: &Request<Incoming>) -> Response<Reply> {
-    if ![Method::GET, Method::HEAD].contains(request.method()) {
+/// Figures are for those who may read everything; health is for all.
+fn admit(state: &ProxyState, parts: &Parts, peer: IpAddr, known: &Known) -> Result<(), Refusal> {
+    if !["/metrics", "/debug/vars"].contains(&parts.uri.path()) {
+        return Ok(());
+    }
+    let rules = state.settings.access.rules();
+    let caller = rules.admit(Needs::Scope(Scope::Read), parts, peer, known, state.gate.now())?;
+    caller.check(Scope::Read, What::Everything)
+}
+
+fn refused(refusal: Refusal) -> Response<Reply> {
+    let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN);
+    let mut response = text(status, "text/plain", format!("{}: {}\n", refusal.code, refusal.detail));
+    if status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate\""));
+    }
+    response
+}
+
+fn answer(state: &ProxyState, registry: &Registry, parts: &Parts) -> Response<Reply> {
+    if ![Method::GET, Method::HEAD].contains(&parts.method) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET is answered here\n".to_owned());
     }
-    match request.uri().path() {
+    match parts.uri.path() {
         "/metrics" => {
             let kind = "text/plain; version=0.0.4; charset=utf-8";
             text(StatusCode::OK, kind, registry.text())

@@ -2,9 +2,11 @@
 
 use crate::key::{KeyPart, Template};
 use crate::upstream::Upstream;
+use std::sync::Arc;
 use std::time::Duration;
 use tidegate::{Limit, Limiter, Micros};
 use tidegate_core::turnstile::Bounds;
+use tidegate_doors::access::Access;
 use tidegate_doors::listener;
 
 /// What happens to a request that may not start now.
@@ -133,6 +135,8 @@ pub struct Settings {
     pub store_outage: Duration,
     /// Log lines of the process that could not be written, for `/metrics`. Default: 0.
     pub log_lines_lost: fn() -> u64,
+    /// Who may ask at the admin address. Default: no tokens.
+    pub access: Arc<Access>,
 }
 
 impl Settings {
@@ -162,6 +166,7 @@ impl Default for Settings {
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             store_outage: Duration::from_secs(3),
             log_lines_lost: || 0,
+            access: Arc::default(),
         }
     }
 }

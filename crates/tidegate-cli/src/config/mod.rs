@@ -4,6 +4,7 @@
 //! in [`tree`]; places stop in [`problem`]. Invariant: no setting is ignored; one that is unknown,
 //! or that this version does not have, is an error.
 
+mod access;
 mod doors;
 mod limiter;
 mod overrides;
@@ -17,14 +18,17 @@ mod store;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod tree;
 mod udp;
 
+pub(crate) use access::{Access, Listening, TokensAt, exposed, load_tokens, told_open};
 pub(crate) use doors::Doors;
 pub(crate) use overrides::from_environment;
 pub(crate) use problem::ConfigError;
 pub(crate) use proxy::{Proxy, limit as proxy_limit};
 pub(crate) use store::{Remote, Store};
+pub(crate) use tokens::{name as token_name, parse as parse_tokens};
 
 use problem::Problem;
 use section::{Known, Section};
@@ -32,6 +36,7 @@ use source::Source;
 use std::io::Read as _;
 use std::path::Path;
 use tidegate::{Algorithm, Capabilities, EMPTY_TABLE_BYTES, LimiterSpec, PROXY_LIMITER, Policy, Replicas};
+use tidegate_doors::access::Network;
 use tidegate_doors::udp::Routing;
 use tidegate_events::StreamSpec;
 use tree::{Entry, Table, Value};
@@ -43,6 +48,9 @@ pub(crate) struct Config {
     pub(crate) doors: Doors,
     pub(crate) policy: Policy,
     pub(crate) udp: Routing,
+    /// Networks that may ask over UDP; none: all that reach the door.
+    pub(crate) allow: Vec<Network>,
+    pub(crate) access: Access,
     /// The transparent proxy, if the file has one.
     pub(crate) proxy: Option<Proxy>,
     pub(crate) streams: Vec<StreamSpec>,
@@ -51,7 +59,8 @@ pub(crate) struct Config {
 /// Largest file that is read, in bytes: a thousand limiters fit many times.
 const FILE_MAX: u64 = 4 << 20;
 
-const KNOWN: Known = Known { here: &["store", "doors", "limiter", "udp", "stream", "proxy"], later: &["admin"] };
+const KNOWN: Known =
+    Known { here: &["store", "doors", "access", "limiter", "udp", "stream", "proxy"], later: &["admin"] };
 
 /// Reads a file, with the environment's settings over it.
 ///
@@ -79,7 +88,9 @@ pub(crate) fn parse(
     let config = match parsed {
         Ok(mut root) => {
             overrides::apply(variables, &mut root, &mut sources, &mut problems);
-            read(&root, folder, &sources, &mut problems)
+            let mut config = read(&root, folder, &sources, &mut problems);
+            access::read_tokens(&mut config.access, &root, &mut sources, &mut problems);
+            config
         }
         Err(syntax) => {
             problems = syntax;
@@ -126,6 +137,11 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
                     config.doors = doors::read(&mut section, entry.name_place);
                 }
             }
+            "access" => {
+                if let Some(mut section) = open(entry, "[access]", &access::KNOWN, problems) {
+                    config.access = access::read(&mut section, folder);
+                }
+            }
             "proxy" => {
                 if let Some(mut section) = open(entry, "[proxy]", &proxy::KNOWN, problems) {
                     config.proxy = Some(proxy::read(&mut section, folder));
@@ -170,10 +186,14 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
         let place = root.entries.iter().find(|entry| entry.name == "stream").map(|entry| entry.name_place);
         problems.push(Problem { place, message });
     }
+    let before = problems.len();
     if let Some(at) = root.position("udp") {
         let made = config.proxy.as_ref().filter(|proxy| proxy.makes_limiter()).map(|_| PROXY_LIMITER);
         let limiters: Vec<&str> = limiter::names(root).into_iter().chain(made).collect();
-        config.udp = udp::read(&root.entries[at], &limiters, problems);
+        (config.udp, config.allow) = udp::read(&root.entries[at], &limiters, problems);
+    }
+    if is_sound(&["access", "doors", "proxy"]) && problems.len() == before {
+        problems.extend(access::exposed_by_file(&config, root));
     }
     problems.extend(udp::without_a_door(root));
     config

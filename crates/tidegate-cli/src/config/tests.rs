@@ -1,5 +1,6 @@
 //! Configurations as data: what a text becomes, and what exactly is said when it is refused.
 
+mod access;
 mod refusals;
 
 use super::{Config, parse};
@@ -315,6 +316,7 @@ fn the_environment_overrides_the_file() {
         file,
         &[
             ("TIDEGATE_DOORS__HTTP", "0.0.0.0:80"),
+            ("TIDEGATE_ACCESS__OPEN", "[\"http\"]"),
             ("TIDEGATE_STORE__MAX_MEMORY", "2MiB"),
             ("TIDEGATE_STORE__PATH", "'elsewhere'"),
         ],

@@ -3,28 +3,40 @@
 //!
 //! What a pattern may be is checked by the door; here its refusals are given a place.
 
+use super::access::each;
 use super::limiter::{ipv6_prefix, tables};
 use super::problem::Problem;
 use super::section::{Known, Section, Text};
 use super::source::Place;
 use super::tree::{Entry, Node, Table, Value};
 use crate::nearest;
+use tidegate_doors::access::Network;
 use tidegate_doors::udp::{Count, Rewrite, Route, RouteProblem, Routes, Routing};
 
-const KNOWN: Known = Known { here: &["count", "rewrite", "route"], later: &[] };
+const KNOWN: Known = Known { here: &["allow", "count", "rewrite", "route"], later: &[] };
 const KNOWN_COUNT: Known = Known { here: &["match", "name"], later: &[] };
 const KNOWN_REWRITE: Known = Known { here: &["match", "replace"], later: &[] };
 const KNOWN_ROUTE: Known = Known { here: &["match", "limiter", "ipv6_prefix"], later: &[] };
 
-/// Reads `[udp]`; a route's limiter must be one of the policy's.
-pub(super) fn read(entry: &Entry, limiters: &[&str], problems: &mut Vec<Problem>) -> Routing {
+/// Reads `[udp]`: the rules, and the networks that may ask. A route's limiter must be one of the policy's.
+pub(super) fn read(entry: &Entry, limiters: &[&str], problems: &mut Vec<Problem>) -> (Routing, Vec<Network>) {
     let Value::Table(table) = &entry.node.value else {
         let message = "udp: it must be tables; write [[udp.route]] above each route's settings".to_owned();
         problems.push(Problem { place: Some(entry.node.place), message });
-        return Routing::default();
+        return (Routing::default(), Vec::new());
     };
     let before = problems.len();
-    Section::open("[udp]".to_owned(), table, &KNOWN, problems);
+    let mut section = Section::open("[udp]".to_owned(), table, &KNOWN, problems);
+    let allow = each(&mut section, "allow", "10.0.0.0/8", str::parse);
+    if let (Some(Node { place, value: Value::Array(all) }), true) = (section.node("allow"), allow.is_empty())
+        && all.is_empty()
+    {
+        section.refuse(
+            *place,
+            "allow",
+            "an empty list would let nobody ask; name a network such as \"10.0.0.0/8\", or leave it out",
+        );
+    }
     let rules = |name| table.position(name).map(|at| &table.entries[at].node);
     let (counts, rewrites, routes) = (rules("count"), rules("rewrite"), rules("route"));
     let routing = Routing {
@@ -40,7 +52,7 @@ pub(super) fn read(entry: &Entry, limiters: &[&str], problems: &mut Vec<Problem>
     {
         problems.push(Problem { place: Some(entry.name_place), message: format!("udp: {error}") });
     }
-    routing
+    (routing, allow)
 }
 
 /// Rules that no request would reach: `[doors]` opens other doors only.

@@ -4,6 +4,7 @@
 //! signals. Invariant: every task ends before the last snapshot is written, so that it holds every
 //! decision that was answered.
 
+pub(crate) mod access;
 pub(crate) mod banner;
 mod listen;
 pub(crate) mod notify;
@@ -15,9 +16,10 @@ mod streams;
 pub(crate) mod tending;
 mod unrouted;
 
-use crate::config::{self, Config, Doors};
+use crate::config::{self, Config, Doors, Listening};
 use crate::log::{self, LogFormat};
 use crate::{panics, room};
+use access::AccessReloader;
 use reload::{Reloader, Running};
 use signals::{Signal, Signals};
 use std::net::SocketAddr;
@@ -96,16 +98,21 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     let listening =
         Doors { http: listener.as_ref().map(|(_, address)| *address), udp: sockets.as_ref().map(Sockets::address) };
     banner::print(&listening, file.map(PathBuf::as_path), &config);
+    let admin = config.proxy.as_ref().and_then(|proxy| proxy.admin);
+    let access = AccessReloader::start(&config, Listening { http: listening.http, udp: listening.udp, admin });
+    responder.allow(config.allow.clone());
     let counters = sockets.as_ref().map(|sockets| Arc::new(Counters::new(sockets, &responder)));
     if let Some((listener, address)) = listener {
-        let settings = HttpSettings { udp: counters.clone(), streams: Arc::clone(&streams), ..http_settings() };
+        let (streams, access) = (Arc::clone(&streams), Arc::clone(access.access()));
+        let settings = HttpSettings { udp: counters.clone(), streams, access, ..http_settings() };
         tasks.spawn(http_door(listener, address, gate.clone(), settings, stopped.clone()));
     }
     if let Some((sockets, counters)) = sockets.zip(counters) {
         tasks.spawn(udp_door(sockets, Arc::clone(&responder), counters, stopped.clone()));
         tasks.spawn(unrouted::run(Arc::clone(responder.counts()), stopped.clone()));
     }
-    let proxy = config.proxy.as_ref().map(|proxy| crate::proxy::start(proxy, &gate)).transpose()?.map(Arc::new);
+    let proxy = config.proxy.as_ref().map(|proxy| crate::proxy::start(proxy, &gate, access.access()));
+    let proxy = proxy.transpose()?.map(Arc::new);
     if let Some((proxy, settings)) = proxy.as_ref().zip(config.proxy.as_ref()) {
         banner::say(&format!("proxy on http://{}, {}", proxy.address(), crate::proxy::describe(settings, &gate)));
         tasks.spawn(crate::proxy::beside(Arc::clone(proxy), told_to_stop(stopped.clone())));
@@ -116,7 +123,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     tasks.spawn(streams::watch(Arc::clone(&streams), stopped.clone()));
     tasks.spawn(tending::run(gate.clone(), watch, config.store.clone(), stopped.clone()));
     let (config, reload) = (Arc::new(config), Arc::new(Notify::new()));
-    let running = Running { gate: gate.clone(), responder, proxy, config: Arc::clone(&config) };
+    let running = Running { gate: gate.clone(), responder, proxy, access, config: Arc::clone(&config) };
     tasks.spawn(reload::run(reloader, running, Arc::clone(&reload), stopped));
     // Nothing is done here that could panic: what is left in order is stopped and saved below.
     let outcome = loop {

@@ -1,5 +1,6 @@
 //! Reloading: a new policy on the same states, or the old policy and a word on what is wrong.
 
+use super::access::AccessReloader;
 use super::told_to_stop;
 use crate::config::{self, Config};
 use crate::human;
@@ -23,6 +24,7 @@ pub(super) struct Running {
     pub(super) gate: Gate,
     pub(super) responder: Arc<Responder>,
     pub(super) proxy: Option<Arc<Proxy>>,
+    pub(super) access: AccessReloader,
     /// What the process started with.
     pub(super) config: Arc<Config>,
 }
@@ -31,7 +33,7 @@ pub(super) struct Running {
 /// stops and saves must not panic.
 pub(super) async fn run(
     mut reloader: Option<Reloader>,
-    running: Running,
+    mut running: Running,
     asked: Arc<Notify>,
     stopped: watch::Receiver<bool>,
 ) -> Result<(), String> {
@@ -45,8 +47,9 @@ pub(super) async fn run(
             _ = look.tick() => reloader.as_mut().is_some_and(Reloader::has_changed),
         };
         panic_point("reload");
+        running.access.look();
         match &mut reloader {
-            Some(reloader) if wanted => reloader.reload(&running).await,
+            Some(reloader) if wanted => reloader.reload(&mut running).await,
             None if wanted => info!("nothing to reload: started without a file"),
             _ => {}
         }
@@ -71,8 +74,8 @@ impl Reloader {
     }
 
     /// Reads the file and puts its policy in force.
-    async fn reload(&mut self, running: &Running) {
-        let Running { gate, responder, proxy, config: started } = running;
+    async fn reload(&mut self, running: &mut Running) {
+        let Running { gate, responder, proxy, access, config: started } = running;
         // Whoever asked for it, what is there now is about to be read.
         let _ = self.watch.has_changed();
         let file = self.file.clone();
@@ -88,6 +91,9 @@ impl Reloader {
                 // The configuration has checked the routes against its own policy.
                 if let Err(problem) = responder.reload(&config.udp) {
                     error!("the UDP routes stay as they were: {problem}");
+                }
+                if access.replace(&config) {
+                    responder.allow(config.allow.clone());
                 }
                 info!("reloaded {}: {}; {}", self.file.display(), human::policy(&config), kept(&reloaded.afresh));
                 if let ((Some(proxy), Some(started)), Some(new)) = ((proxy, &started.proxy), &config.proxy) {

@@ -141,7 +141,7 @@ fn store_and_doors_are_checked() {
             "[[stream]]\nname = \"a\"\nmode = \"only-once\"\n[[stream]]\nname = \"a\"\nmode = \"only-once\"",
             "5:8: stream \"a\" name: \"a\" is taken by a stream above",
         ),
-        ("colour = 1", "1:1: unknown setting \"colour\"; the settings here are: store, doors, limiter, udp"),
+        ("colour = 1", "1:1: unknown setting \"colour\"; the settings here are: store, doors, access, limiter, udp"),
     ] {
         check_parts(text, &[parts]);
     }

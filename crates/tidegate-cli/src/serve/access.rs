@@ -1,0 +1,93 @@
+//! Access while the server runs: the rules in force, replaced when the configuration or the tokens file changes.
+//!
+//! Invariant: what is put in force never opens a door that listens beyond loopback, whatever a new file says of addresses that take
+//! effect at the next start.
+
+use crate::config::{self, Config, Listening, TokensAt};
+use crate::human::plural;
+use crate::watch::Watch;
+use std::sync::Arc;
+use tidegate_doors::access::{Access, Rules};
+use tracing::{error, info, warn};
+
+/// The rules of all doors, and where their tokens come from.
+pub(crate) struct AccessReloader {
+    access: Arc<Access>,
+    /// Where the doors listen.
+    listening: Listening,
+    tokens: Option<TokensAt>,
+    watch: Option<Watch>,
+}
+
+impl AccessReloader {
+    /// The rules that the process starts with; the log says what is open.
+    pub(crate) fn start(config: &Config, listening: Listening) -> AccessReloader {
+        for open in config::told_open(config, &listening) {
+            warn!("{open}");
+        }
+        let access = Arc::new(Access::new(config.access.rules.clone()));
+        let mut reloader = AccessReloader { access, listening, tokens: None, watch: None };
+        reloader.follow(config);
+        reloader
+    }
+
+    /// For the doors.
+    pub(crate) fn access(&self) -> &Arc<Access> {
+        &self.access
+    }
+
+    /// Puts a new configuration's rules in force, unless a door that listens now would be exposed; whether it did.
+    pub(crate) fn replace(&mut self, config: &Config) -> bool {
+        let exposed = config::exposed(config, &self.listening);
+        if !exposed.is_empty() {
+            let why: Vec<String> = exposed.into_iter().map(|(_, message)| message).collect();
+            error!("[access] and [udp] allow stay as they were until the next start: {}", why.join("; "));
+            return false;
+        }
+        if *self.access.rules() != config.access.rules {
+            info!("access has changed: {}", told(&config.access.rules));
+            self.access.replace(config.access.rules.clone());
+        }
+        self.follow(config);
+        true
+    }
+
+    /// Reads the tokens file again if it has changed. A file that is refused changes nothing.
+    pub(crate) fn look(&mut self) {
+        let Some(TokensAt::File(file)) = &self.tokens else { return };
+        if !self.watch.as_mut().is_some_and(Watch::has_changed) {
+            return;
+        }
+        match config::load_tokens(file) {
+            Ok(tokens) => {
+                let rules = self.access.rules();
+                if rules.tokens.as_ref() != Some(&tokens) {
+                    let rules = Rules { tokens: Some(tokens), ..(*rules).clone() };
+                    info!("reloaded {}: {}", file.display(), told(&rules));
+                    self.access.replace(rules);
+                }
+            }
+            Err(problems) => error!("{} is refused, and the tokens stay as they were:\n{problems}", file.display()),
+        }
+    }
+
+    fn follow(&mut self, config: &Config) {
+        self.tokens = config.access.tokens.clone();
+        self.watch = match &self.tokens {
+            // It was read before it is watched: the first look reads it once more.
+            Some(TokensAt::File(file)) => Some(Watch::unseen(file.clone())),
+            _ => None,
+        };
+    }
+}
+
+/// `2 tokens, 1 certificate`.
+fn told(rules: &Rules) -> String {
+    rules.tokens.as_ref().map_or("no tokens".to_owned(), |tokens| {
+        let (tokens, certificates) = (tokens.tokens().len() as u64, tokens.certificates().len() as u64);
+        match certificates {
+            0 => plural(tokens, "token"),
+            certificates => format!("{}, {}", plural(tokens, "token"), plural(certificates, "certificate")),
+        }
+    })
+}
