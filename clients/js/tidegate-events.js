@@ -58,10 +58,11 @@ export class EventModel {
  * Keeps a model on a client of @stomp/stompjs, over reconnects.
  * @param client a Client that is activated by the caller; its onConnect is taken over and called
  * @param stream the stream's name
- * @param options durationMs, onMessage(message, model), onGap(model)
+ * @param options durationMs, onMessage(message, model), onGap(model), token: for a server that asks for one
  */
-export function followStomp(client, stream, { durationMs, onMessage = () => {}, onGap = () => {} }) {
+export function followStomp(client, stream, { durationMs, onMessage = () => {}, onGap = () => {}, token = null }) {
   const model = new EventModel(durationMs);
+  if (token !== null) client.connectHeaders = { ...client.connectHeaders, login: 'tidegate', passcode: token };
   let subscription = null;
   let generation = 0;
   const subscribe = () => {
@@ -101,11 +102,12 @@ const CLOSED = 2; // EventSource.CLOSED, which is not there where Source is pass
  * up for good on an answer that is no feed, such as the 502 of a proxy whose server starts again: then this opens
  * another, after 1 s, 2 s and so on up to 30 s, each with a part by chance, so that many do not come together.
  * @param server the server's address, such as http://127.0.0.1:7400
- * @param options durationMs, onMessage(message, model), onGap(model), Source: an EventSource where there is none
+ * @param options durationMs, onMessage(message, model), onGap(model), Source: an EventSource where there is none; token: for a
+ * server that asks for one, with which fetch is used, as an EventSource cannot show it
  * @returns the model, and close()
  */
-export function followFeed(server, stream, { durationMs, onMessage = () => {}, onGap = () => {}, Source = globalThis.EventSource }) {
-  if (!Source) throw new Error('there is no EventSource here; run node with --experimental-eventsource, or pass one as Source');
+export function followFeed(server, stream, { durationMs, onMessage = () => {}, onGap = () => {}, Source = globalThis.EventSource, token = null }) {
+  if (!Source && token === null) throw new Error('there is no EventSource here; run node with --experimental-eventsource, or pass one as Source');
   const model = new EventModel(durationMs);
   const address = `${server}/v1/streams/${encodeURIComponent(stream)}/feed`;
   let source = null;
@@ -113,7 +115,7 @@ export function followFeed(server, stream, { durationMs, onMessage = () => {}, o
   let retryMs = RETRY_MS;
   const open = () => {
     let begins = true;
-    source = new Source(address + place(model));
+    source = token === null ? new Source(address + place(model)) : new FetchSource(address + place(model), token);
     source.onopen = () => { begins = true; };
     source.onmessage = ({ data }) => {
       const message = JSON.parse(data);
@@ -135,6 +137,47 @@ export function followFeed(server, stream, { durationMs, onMessage = () => {}, o
   };
   open();
   return { model, close: () => { clearTimeout(timer); source.onerror = null; source.close(); } };
+}
+
+/** As much of an EventSource as a feed needs, over fetch, with a token. It does not come back by itself: followFeed opens another. */
+class FetchSource {
+  constructor(address, token) {
+    this.readyState = 0;
+    this.onopen = this.onmessage = this.onerror = () => {};
+    this.aborter = new AbortController();
+    this.read(address, token).catch(() => {}).then(() => {
+      if (this.readyState === CLOSED) return;
+      this.readyState = CLOSED;
+      this.onerror?.();
+    });
+  }
+
+  async read(address, token) {
+    const headers = { authorization: `Bearer ${token}`, accept: 'text/event-stream' };
+    const answer = await fetch(address, { headers, cache: 'no-store', signal: this.aborter.signal });
+    if (!answer.ok || this.readyState === CLOSED) return;
+    this.readyState = 1;
+    this.onopen();
+    const decoder = new TextDecoder();
+    let text = '';
+    for (const reader = answer.body.getReader(); ;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const events = (text + decoder.decode(value, { stream: true })).split('\n\n');
+      text = events.pop();
+      for (const event of events) {
+        const lines = event.split('\n');
+        const data = lines.filter((line) => line.startsWith('data: ')).map((line) => line.slice(6));
+        const isMessage = data.length > 0 && !lines.some((line) => line.startsWith('event: '));
+        if (isMessage && this.readyState !== CLOSED) this.onmessage({ data: data.join('\n') });
+      }
+    }
+  }
+
+  close() {
+    this.readyState = CLOSED;
+    this.aborter.abort();
+  }
 }
 
 /** Where a feed goes on, as the query of its address. */

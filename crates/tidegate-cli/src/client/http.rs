@@ -4,12 +4,14 @@ use serde::Deserialize;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::time::Duration;
 use ureq::Body;
-use ureq::http::{Method, Request, Response};
+use ureq::http::{Method, Request, Response, request};
 
 /// A server.
 pub(super) struct Server {
     base: String,
     agent: ureq::Agent,
+    /// What Authorization says.
+    authorization: Option<String>,
 }
 
 /// An answer: its status and its JSON.
@@ -47,7 +49,20 @@ impl Server {
             .proxy(None)
             .build()
             .into();
-        Ok(Server { base: base.to_owned(), agent })
+        Ok(Server { base: base.to_owned(), agent, authorization: None })
+    }
+
+    /// Shows a token with every request.
+    pub(super) fn with_token(self, token: Option<String>) -> Server {
+        Server { authorization: token.map(|token| format!("Bearer {token}")), ..self }
+    }
+
+    fn request(&self, method: Method, path: &str) -> request::Builder {
+        let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
+            None => request,
+        }
     }
 
     pub(super) fn get(&self, path: &str) -> Result<Reply, Failure> {
@@ -68,7 +83,7 @@ impl Server {
 
     /// Sends a text as it stands, and takes any answer that is a tidegate server's.
     pub(super) fn post_text(&self, path: &str, text: String) -> Result<Reply, Failure> {
-        let request = Request::post(format!("{}{path}", self.base)).header("content-type", "text/plain").body(text);
+        let request = self.request(Method::POST, path).header("content-type", "text/plain").body(text);
         let sent = request.map_err(ureq::Error::from).and_then(|request| self.agent.run(request));
         let (status, body) = self.received(sent)?;
         if matches!(status, 201 | 409 | 507) { Ok(Reply { status, body }) } else { Err(self.refused(status, body)) }
@@ -84,7 +99,8 @@ impl Server {
             .proxy(None)
             .build()
             .into();
-        let sent = agent.get(format!("{}{path}", self.base)).call();
+        let request = self.request(Method::GET, path).body(());
+        let sent = request.map_err(ureq::Error::from).and_then(|request| agent.run(request));
         match sent {
             Ok(response) if response.status() == 200 => Ok(BufReader::new(response.into_body().into_reader())),
             other => {
@@ -103,7 +119,7 @@ impl Server {
 
     /// Sends, and takes 200 and 429 for answers; anything else is a failure with the server's words.
     fn send(&self, method: Method, path: &str, body: Option<String>) -> Result<Reply, Failure> {
-        let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        let request = self.request(method, path);
         let sent = match body {
             Some(body) => {
                 let request = request.header("content-type", "application/json").body(body);

@@ -9,6 +9,7 @@ mod streams;
 use crate::exit;
 use http::{Failure, Server};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// A command for a server.
@@ -50,6 +51,9 @@ pub(crate) struct To {
     /// The server
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7400", env = "TIDEGATE_SERVER")]
     server: String,
+    /// A file with the token that the server asks for; without, the variable TIDEGATE_TOKEN has the token itself
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// Answer in JSON, as the server gives it
     #[arg(long)]
     json: bool,
@@ -201,6 +205,31 @@ fn attribute(text: &str) -> Result<(String, String), String> {
 
 impl To {
     fn connect(&self) -> Result<Server, Failure> {
-        Server::at(&self.server)
+        Ok(Server::at(&self.server)?.with_token(self.token()?))
+    }
+
+    /// The token, if there is one. It is never shown.
+    fn token(&self) -> Result<Option<String>, Failure> {
+        let (told, name) = match &self.token_file {
+            Some(file) => {
+                let read = std::fs::read_to_string(file);
+                let failed = |error| {
+                    Failure::new(format!("--token-file {} cannot be read: {error}; check the path", file.display()))
+                };
+                (read.map_err(failed)?, format!("--token-file {}", file.display()))
+            }
+            None => match std::env::var("TIDEGATE_TOKEN") {
+                Ok(token) if !token.is_empty() => (token, "TIDEGATE_TOKEN".to_owned()),
+                _ => return Ok(None),
+            },
+        };
+        match told.trim() {
+            token if !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                Ok(Some(token.to_owned()))
+            }
+            _ => {
+                Err(Failure::new(format!("{name} has no token; it must be one line, as tidegate token new prints it")))
+            }
+        }
     }
 }
