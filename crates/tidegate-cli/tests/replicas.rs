@@ -443,8 +443,10 @@ fn share_a_limiter(store: &OneStore) {
 fn hit(address: &str) -> String {
     const BODY: &str = r#"{"limiter":"api","key":"u1"}"#;
     let mut stream = TcpStream::connect(address).unwrap();
-    let head =
-        format!("POST /v1/hit HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", BODY.len());
+    let head = format!(
+        "POST /v1/hit HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        BODY.len()
+    );
     stream.write_all(format!("{head}{BODY}").as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

@@ -105,7 +105,8 @@ fn a10_a_restart_keeps_counters_blocks_and_flags() {
 fn begin_request(server: &Server) -> TcpStream {
     let mut wire = TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
     wire.set_read_timeout(Some(server::WAIT_TIME_MAX)).unwrap();
-    wire.write_all(b"POST /v1/hit HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 27\r\n\r\n").unwrap();
+    wire.write_all(b"POST /v1/hit HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 27\r\n\r\n")
+        .unwrap();
     assert_eq!(http::response(&mut wire).0, 100);
     wire.write_all(b"{\"limiter\":").unwrap();
     wire

@@ -56,6 +56,7 @@ const IPV4: [&str; 4] = ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.1.2.3"];
 
 #[test]
 fn a_wildcard_door_answers_from_the_ipv4_address_that_was_asked() {
+    // The door by itself: a server asks for [udp] allow, or "udp" in [access] open, before it opens one like this.
     check("0.0.0.0:0", &IPV4.map(|address| address.parse().unwrap()));
 }
 

@@ -95,6 +95,11 @@ fn proxy() {
 }
 
 #[test]
+fn exposing_it() {
+    check("docs/guide/exposing-it.md", 9, &Scene { toml: "tidegate.toml", ..Scene::default() });
+}
+
+#[test]
 fn migrating_from_pause() {
     let redis = servers::Server::redis(&[]);
     let config = "[store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1:6379\"\n[[limiter]]\nname = \"notify\"\nalgorithm = \"buckets\"\n\

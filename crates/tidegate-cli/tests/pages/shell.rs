@@ -42,7 +42,8 @@ impl Shell {
         if EXEMPT.iter().any(|exempt| line.starts_with(exempt)) {
             return;
         }
-        let text = self.with_ports(&line.replace("cargo run --release --", "tidegate"));
+        let text = line.replace("cargo run --release --", "tidegate").replace("0.0.0.0:", "127.0.0.1:");
+        let text = self.with_ports(&text);
         self.commands += 1;
         let log = self.folder.path(&format!("output-{}", self.commands));
         let output = || fs::read_to_string(&log).unwrap();
@@ -98,11 +99,10 @@ impl Shell {
 
     fn with_ports(&self, text: &str) -> String {
         let both = PORTS.iter().zip(&self.ports);
-        let text = both.fold(text.to_owned(), |text, (printed, free)| {
+        both.fold(text.to_owned(), |text, (printed, free)| {
             text.replace(&format!(":{printed}"), &format!(":{free}"))
                 .replace(&format!(" {printed} "), &format!(" {free} "))
-        });
-        text.replace("0.0.0.0:", "127.0.0.1:")
+        })
     }
 }
 
