@@ -103,8 +103,7 @@ fn make(new: &New) -> Result<(), String> {
                 new.name
             ));
         }
-        let head = if text.is_empty() { HEAD } else { "" };
-        let changed = format!("{head}{}\n{entry}", text.trim_end()).trim_start().to_owned();
+        let changed = if text.is_empty() { format!("{HEAD}{entry}") } else { format!("{}\n{entry}", text.trim_end()) };
         parsed(&new.at.file, &changed).map(|_| changed)
     })?;
     crate::say(secret.text());
@@ -153,10 +152,10 @@ fn parsed(file: &Path, text: &str) -> Result<Tokens, String> {
 fn list(at: &At) -> Result<(), String> {
     let tokens = parsed(&at.file, &file::read(&at.file)?)?;
     let now = Clock::process().now();
-    let mut columns = Columns::new(&[("name", Align::Left), ("may", Align::Left), ("until", Align::Left)]);
+    let mut columns = Columns::new(&[("NAME", Align::Left), ("MAY", Align::Left), ("UNTIL", Align::Left)]);
     for token in tokens.tokens() {
         let until = match token.expires {
-            None => "revoked".to_owned(),
+            None => "it is revoked".to_owned(),
             Some(at) if token.has_expired(now) => format!("{}, expired", calendar::written(at)),
             Some(at) => calendar::written(at),
         };

@@ -42,7 +42,7 @@ pub use tokens::{Certificate, CertificatePattern, Grant, TOKEN_NAME_LEN_MAX, TOK
 pub(crate) use web::allowed_origin;
 pub use web::{HostName, WebOrigin};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use caller::{Credential, NO_TOKEN};
 use http::header::{AUTHORIZATION, HeaderMap};
 use http::request::Parts;
@@ -158,6 +158,11 @@ impl Access {
         self.0.store(Arc::new(rules));
     }
 
+    /// The same for a moment, without a count: not to be kept while something is waited for.
+    pub(crate) fn load(&self) -> Guard<Arc<Rules>> {
+        self.0.load()
+    }
+
     /// The rules in force.
     #[must_use]
     pub fn rules(&self) -> Arc<Rules> {
@@ -187,7 +192,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&[u8]>, Refusal> {
 }
 
 fn valid<'t>(tokens: &'t Tokens, text: &[u8], now: Micros) -> Result<&'t Arc<Token>, Refusal> {
-    let found = tokens.find(&Hash::of(text)).filter(|token| !token.has_expired(now));
+    let found = Hash::of_claimed(text).and_then(|hash| tokens.find(&hash)).filter(|token| !token.has_expired(now));
     found.ok_or_else(|| {
         // One text for both: whether an old token was ever valid is nobody's business.
         Refusal::unauthorized("the token is not known here, or has expired; ask whoever runs this server for another")

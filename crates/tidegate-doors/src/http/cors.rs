@@ -25,35 +25,46 @@ const MAX_AGE_S: HeaderValue = HeaderValue::from_static("600");
 const REQUEST_PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-request-private-network");
 const ALLOW_PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
 
-/// Lets the page that asked read the answer, if its origin is allowed.
-pub(crate) fn open(rules: &Rules, parts: &Parts, reply: &mut Reply) {
-    if rules.origins.is_empty() {
-        return;
-    }
-    let headers = reply.headers_mut();
-    // A cache must not give one page the answer of another.
-    headers.append(VARY, HeaderValue::from_static("origin"));
-    if let Some(origin) = allowed_origin(rules, &parts.headers) {
-        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, ANSWER_FIELDS);
-    }
-}
+/// A page that asks where pages of some origins may: its origin, if it is one of them.
+pub(crate) struct Page(Option<HeaderValue>);
 
-/// The answer to a browser that asks whether a page may send a request, to a path with these methods; `None`: it is another request.
-pub(crate) fn preflight(rules: &Rules, parts: &Parts, methods: &str) -> Option<Result<Reply, Problem>> {
-    let asks = parts.method == Method::OPTIONS
-        && parts.headers.contains_key(ORIGIN)
-        && parts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-    asks.then(|| match allowed_origin(rules, &parts.headers) {
-        Some(_) => Ok(allowed(parts, methods)),
-        None => {
-            let detail = "pages of this origin may not ask; add it to [access] allowed_origins";
-            Err(Problem::new(403, "cross_origin", detail).field("Origin"))
+impl Page {
+    /// `None`: no page of another origin may ask.
+    pub(crate) fn of(rules: &Rules, parts: &Parts) -> Option<Page> {
+        (!rules.origins.is_empty()).then(|| Page(allowed_origin(rules, &parts.headers).cloned()))
+    }
+
+    /// Lets the page read the answer, if it may.
+    pub(crate) fn open(self, reply: &mut Reply) {
+        let headers = reply.headers_mut();
+        // A cache must not give one page the answer of another.
+        headers.append(VARY, HeaderValue::from_static("origin"));
+        if let Some(origin) = self.0 {
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, ANSWER_FIELDS);
         }
-    })
+    }
 }
 
-fn allowed(parts: &Parts, methods: &str) -> Reply {
+/// Does a browser ask whether a page may send a request?
+pub(crate) fn is_preflight(parts: &Parts) -> bool {
+    parts.method == Method::OPTIONS
+        && parts.headers.contains_key(ORIGIN)
+        && parts.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// # Errors
+/// Pages of this origin may not.
+pub(crate) fn check_preflight(rules: &Rules, parts: &Parts) -> Result<(), Problem> {
+    if allowed_origin(rules, &parts.headers).is_some() {
+        return Ok(());
+    }
+    let detail = "pages of this origin may not ask; add it to [access] allowed_origins";
+    Err(Problem::new(403, "cross_origin", detail).field("Origin"))
+}
+
+/// The answer to a page that may, for a path with these methods.
+pub(crate) fn preflight_reply(parts: &Parts, methods: &str) -> Reply {
     let mut reply = Response::new(ReplyBody::Text(None));
     *reply.status_mut() = StatusCode::NO_CONTENT;
     let headers = reply.headers_mut();

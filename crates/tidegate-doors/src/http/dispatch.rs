@@ -7,9 +7,9 @@ use super::json::shorten;
 use super::limiters::Switch;
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
-use super::routes::{Action, Found, ROUTES, find};
+use super::routes::{Action, Found, ROUTES, Route, find};
 use super::{allowed, body, cors, counting, health, hit, host, keys, limiters, openapi, streams};
-use crate::access::{Needs, Rules};
+use crate::access::{Caller, Needs, Rules};
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -26,39 +26,66 @@ pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>) -
     let (mut parts, body) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let found = find(&parts.method, parts.uri.path());
-    let rules = door.settings.access.rules();
-    let asked = Asked { parts: &parts, rules: &rules, at: started };
-    let mut reply = route(client, &asked, &found, body, upgrade).await.unwrap_or_else(Problem::into_reply);
+    let (entered, page) = {
+        let rules = door.settings.access.load();
+        (enter(client, &rules, &parts, &found, started), cors::Page::of(&rules, &parts))
+    };
+    let reply = match entered {
+        Ok(Entered::Route(route, caller)) => act(client, route, caller, &parts, &found, body, upgrade).await,
+        Ok(Entered::Preflight(methods)) => Ok(cors::preflight_reply(&parts, methods)),
+        Err(problem) => Err(problem),
+    };
+    let mut reply = reply.unwrap_or_else(Problem::into_reply);
     client.bound(&mut reply).unwrap_or_else(|problem| reply = problem.into_reply());
-    cors::open(&rules, &parts, &mut reply);
+    if let Some(page) = page {
+        page.open(&mut reply);
+    }
     let index = if let Found::Route { index, .. } = found { Some(index) } else { None };
     door.metrics.note(index, reply.status().as_u16(), door.gate.now().saturating_sub(started));
     reply
 }
 
-/// A request's head, by which rules it is asked, and when it came.
-struct Asked<'r> {
-    parts: &'r Parts,
-    rules: &'r Arc<Rules>,
-    at: Micros,
+/// What a request that may ask is.
+enum Entered<'f> {
+    Route(&'static Route, Caller),
+    /// A browser's question whether a page may ask, for a path with these methods.
+    Preflight(&'f str),
 }
 
-async fn route(
+/// Who asks for what, before anything is read or done.
+fn enter<'f>(
+    client: &Client,
+    rules: &Arc<Rules>,
+    parts: &Parts,
+    found: &'f Found<'_>,
+    now: Micros,
+) -> Result<Entered<'f>, Problem> {
+    check_head(parts)?;
+    if let Found::Route { index, limiter, .. } = *found {
+        let route = &ROUTES[index];
+        host::check(parts, route.needs)?;
+        return Ok(Entered::Route(route, admit(client, rules, route, parts, limiter, now)?));
+    }
+    host::check(parts, Needs::Nothing)?;
+    match found {
+        Found::OtherMethods(methods) if cors::is_preflight(parts) => {
+            cors::check_preflight(rules, parts).map(|()| Entered::Preflight(methods))
+        }
+        _ => Err(nowhere(parts, found)),
+    }
+}
+
+async fn act(
     client: &Arc<Client>,
-    asked: &Asked<'_>,
+    route: &Route,
+    caller: Caller,
+    parts: &Parts,
     found: &Found<'_>,
     body: Incoming,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Reply, Problem> {
-    let parts = asked.parts;
-    check_head(parts)?;
-    let Found::Route { index, limiter, key } = *found else {
-        host::check(parts, Needs::Nothing)?;
-        return unrouted(asked, found);
-    };
-    let (door, route) = (&*client.door, &ROUTES[index]);
-    host::check(parts, route.needs)?;
-    let caller = admit(client, asked.rules, route, parts, limiter, asked.at)?;
+    let (limiter, key) = if let Found::Route { limiter, key, .. } = *found { (limiter, key) } else { ("", "") };
+    let door = &*client.door;
     let query = parts.uri.query();
     let body = body::read(&parts.headers, body, door.settings.body_timeout);
     match route.action {
@@ -110,16 +137,6 @@ fn check_head(parts: &Parts) -> Result<(), Problem> {
         parts.headers.len()
     );
     Err(Problem::new(431, "headers_too_large", detail).close())
-}
-
-/// No route: a browser's preflight, or a refusal.
-fn unrouted(asked: &Asked<'_>, found: &Found<'_>) -> Result<Reply, Problem> {
-    if let Found::OtherMethods(methods) = found
-        && let Some(answer) = cors::preflight(asked.rules, asked.parts, methods)
-    {
-        return answer;
-    }
-    Err(nowhere(asked.parts, found))
 }
 
 fn nowhere(parts: &Parts, found: &Found<'_>) -> Problem {
