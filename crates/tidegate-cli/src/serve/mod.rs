@@ -135,6 +135,8 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
                 }
                 Signal::Reload => reload.notify_one(),
             },
+            // A task that a panic ended has ended for that reason: it is told first.
+            biased;
             () = panics::first() => break Err(panics::LAST_WORDS.to_owned()),
             Some(ended) = tasks.join_next() => break Err(unexpected(ended)),
         }
