@@ -60,13 +60,18 @@ pub(crate) fn lost() -> u64 {
     LOST.load(Relaxed)
 }
 
+/// A line among the log lines that is written as it stands.
+pub(crate) fn line(text: &str) {
+    put(format!("{text}\n").into_bytes());
+}
+
 /// A line for stderr that is no log line, such as the last words of the process; behind the log lines if there are some.
 pub(crate) fn say_error(text: &str) {
     if QUEUE.get().is_none() {
         let _ = writeln!(io::stderr(), "{text}");
         return;
     }
-    put(format!("{text}\n").into_bytes());
+    line(text);
     flush();
 }
 

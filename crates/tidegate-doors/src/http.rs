@@ -24,6 +24,7 @@ mod keys;
 mod limiters;
 mod metrics;
 mod openapi;
+mod operate;
 mod percent;
 mod problem;
 mod query;

@@ -3,6 +3,7 @@
 //! Sockets and tasks live here; every TCP connection, also of the proxy, comes in through [`listener`]. No door decides anything, and none knows how the engine counts.
 
 pub mod access;
+pub mod audit;
 pub mod http;
 pub mod listener;
 pub mod metrics;

@@ -3,7 +3,7 @@
 use super::http::{Failure, Reply};
 use super::percent::encode;
 use super::show::{self, Analysis, Answer, Counted, Limiters};
-use super::{Ask, Increment, Of, OfKey, To};
+use super::{Ask, Block, Change, ChangeKey, Increment, Of, OfKey, To};
 use crate::{exit, human};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -142,7 +142,8 @@ pub(super) fn keys(of: &Of, state: &str) -> Answered {
     Ok(exit::OK)
 }
 
-pub(super) fn block(of: &OfKey, span: &str) -> Answered {
+pub(super) fn block(block: &Block) -> Answered {
+    let Block { of, span, reason } = block;
     #[derive(Serialize)]
     struct For<'a> {
         r#for: &'a str,
@@ -152,38 +153,40 @@ pub(super) fn block(of: &OfKey, span: &str) -> Answered {
         blocked_until: serde_json::Number,
     }
     let body = serde_json::to_string(&For { r#for: span }).map_err(|error| Failure::new(error.to_string()))?;
-    let reply = of.to.connect()?.put(&format!("{}/block", key_path(of)), body)?;
+    let server = of.to.connect()?.because(reason.as_deref());
+    let reply = server.put(&format!("{}/block", key_path(of)), body)?;
     let blocked: Blocked = reply.read()?;
     print(&of.to, &reply.body, || show::blocked(&of.limiter, of.key.as_bytes(), span, &blocked.blocked_until))?;
     Ok(exit::OK)
 }
 
-pub(super) fn unblock(of: &OfKey) -> Answered {
+pub(super) fn unblock(ChangeKey { of, reason }: &ChangeKey) -> Answered {
     #[derive(Deserialize)]
     struct Unblocked {
         unblocked: bool,
     }
-    let reply = of.to.connect()?.delete(&format!("{}/block", key_path(of)))?;
+    let server = of.to.connect()?.because(reason.as_deref());
+    let reply = server.delete(&format!("{}/block", key_path(of)))?;
     let Unblocked { unblocked } = reply.read()?;
     print(&of.to, &reply.body, || show::unblocked(&of.limiter, of.key.as_bytes(), unblocked))?;
     Ok(exit::OK)
 }
 
-pub(super) fn unblock_all(of: &Of) -> Answered {
+pub(super) fn unblock_all(Change { of, reason }: &Change) -> Answered {
     #[derive(Deserialize)]
     struct Unblocked {
         unblocked: u64,
     }
     let path = format!("/v1/limiters/{}/blocks", encode(of.limiter.as_bytes()));
-    let reply = of.to.connect()?.delete(&path)?;
+    let reply = of.to.connect()?.because(reason.as_deref()).delete(&path)?;
     let Unblocked { unblocked } = reply.read()?;
     print(&of.to, &reply.body, || show::unblocked_all(&of.limiter, unblocked))?;
     Ok(exit::OK)
 }
 
-pub(super) fn switch(of: &Of, to: &str) -> Answered {
+pub(super) fn switch(Change { of, reason }: &Change, to: &str) -> Answered {
     let path = format!("/v1/limiters/{}/{to}", encode(of.limiter.as_bytes()));
-    let reply = of.to.connect()?.post(&path, String::new())?;
+    let reply = of.to.connect()?.because(reason.as_deref()).post(&path, String::new())?;
     print(&of.to, &reply.body, || format!("{} is {to}d", of.limiter))?;
     Ok(exit::OK)
 }

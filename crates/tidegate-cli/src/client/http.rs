@@ -1,5 +1,6 @@
 //! One request to a server, and what may come of it.
 
+use super::percent::encode;
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::time::Duration;
@@ -12,6 +13,8 @@ pub(super) struct Server {
     agent: ureq::Agent,
     /// What Authorization says.
     authorization: Option<String>,
+    /// Why a change is made, for the server's audit; percent-encoded.
+    reason: Option<String>,
 }
 
 /// An answer: its status and its JSON.
@@ -49,7 +52,7 @@ impl Server {
             .proxy(None)
             .build()
             .into();
-        Ok(Server { base: base.to_owned(), agent, authorization: None })
+        Ok(Server { base: base.to_owned(), agent, authorization: None, reason: None })
     }
 
     /// Shows a token with every request.
@@ -57,12 +60,20 @@ impl Server {
         Server { authorization: token.map(|token| format!("Bearer {token}")), ..self }
     }
 
+    /// The same, where requests say why.
+    pub(super) fn because(self, reason: Option<&str>) -> Server {
+        Server { reason: reason.map(|reason| encode(reason.as_bytes())), ..self }
+    }
+
     fn request(&self, method: Method, path: &str) -> request::Builder {
-        let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
-        match &self.authorization {
-            Some(authorization) => request.header("authorization", authorization),
-            None => request,
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
         }
+        if let Some(reason) = &self.reason {
+            request = request.header("tidegate-reason", reason);
+        }
+        request
     }
 
     pub(super) fn get(&self, path: &str) -> Result<Reply, Failure> {

@@ -1,6 +1,7 @@
 //! The commands that ask a server: small requests, answers that are a pleasure to read.
 
 mod asking;
+mod audit;
 mod http;
 mod percent;
 mod show;
@@ -32,13 +33,15 @@ pub(crate) enum Command {
     /// Block a key for some time
     Block(Block),
     /// Forget a key's block and history
-    Unblock(OfKey),
+    Unblock(ChangeKey),
     /// Forget all blocked keys of a limiter
-    UnblockAll(Of),
+    UnblockAll(Change),
     /// Let a limiter limit again
-    Enable(Of),
+    Enable(Change),
     /// Let everything through a limiter, and count nothing
-    Disable(Of),
+    Disable(Change),
+    /// Who changed what, when and why, newest first
+    Audit(Audit),
     /// Submit an event to a stream: exit 0 submitted, 1 conflict or full
     Submit(Submit),
     /// Show a stream's messages as they come
@@ -75,6 +78,36 @@ pub(crate) struct OfKey {
     limiter: String,
     /// The key: 1 to 512 bytes
     key: OsString,
+    #[command(flatten)]
+    to: To,
+}
+
+/// A change of a limiter.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Change {
+    #[command(flatten)]
+    of: Of,
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// A change of a key.
+#[derive(clap::Args, Debug)]
+pub(crate) struct ChangeKey {
+    #[command(flatten)]
+    of: OfKey,
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// How much of the audit.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Audit {
+    /// So many of the latest changes
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    most: usize,
     #[command(flatten)]
     to: To,
 }
@@ -122,6 +155,9 @@ pub(crate) struct Block {
     /// For how long, such as 30s, 10m or 2h
     #[arg(long = "for", value_name = "DURATION")]
     span: String,
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 /// An event for a stream.
@@ -157,11 +193,12 @@ pub(crate) fn run(command: &Command) -> ExitCode {
         Command::Limiters(to) => asking::limiters(to),
         Command::Keys(of) => asking::keys(of, "tracked"),
         Command::Blocked(of) => asking::keys(of, "blocked"),
-        Command::Block(block) => asking::block(&block.of, &block.span),
+        Command::Block(block) => asking::block(block),
         Command::Unblock(of) => asking::unblock(of),
         Command::UnblockAll(of) => asking::unblock_all(of),
         Command::Enable(of) => asking::switch(of, "enable"),
         Command::Disable(of) => asking::switch(of, "disable"),
+        Command::Audit(audit) => audit::show(audit),
         Command::Submit(submit) => streams::submit(submit),
         Command::Watch(watch) => streams::watch(watch),
     };
@@ -185,10 +222,11 @@ impl Command {
             Command::Increment(increment) => &increment.of.to,
             Command::Analyze(of) => &of.to,
             Command::Limiters(to) => to,
-            Command::Keys(of) | Command::Blocked(of) | Command::UnblockAll(of) => &of.to,
-            Command::Enable(of) | Command::Disable(of) => &of.to,
+            Command::Keys(of) | Command::Blocked(of) => &of.to,
+            Command::UnblockAll(change) | Command::Enable(change) | Command::Disable(change) => &change.of.to,
             Command::Block(block) => &block.of.to,
-            Command::Unblock(of) => &of.to,
+            Command::Unblock(change) => &change.of.to,
+            Command::Audit(audit) => &audit.to,
             Command::Submit(submit) => &submit.to,
             Command::Watch(watch) => &watch.to,
         }

@@ -5,6 +5,7 @@
 //! or that this version does not have, is an error.
 
 mod access;
+mod audit;
 mod doors;
 mod limiter;
 mod overrides;
@@ -54,13 +55,14 @@ pub(crate) struct Config {
     /// The transparent proxy, if the file has one.
     pub(crate) proxy: Option<Proxy>,
     pub(crate) streams: Vec<StreamSpec>,
+    pub(crate) audit: audit::Audit,
 }
 
 /// Largest file that is read, in bytes: a thousand limiters fit many times.
 const FILE_MAX: u64 = 4 << 20;
 
 const KNOWN: Known =
-    Known { here: &["store", "doors", "access", "limiter", "udp", "stream", "proxy"], later: &["admin"] };
+    Known { here: &["store", "doors", "access", "limiter", "udp", "stream", "proxy", "audit"], later: &["admin"] };
 
 /// Reads a file, with the environment's settings over it.
 ///
@@ -140,6 +142,11 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
             "access" => {
                 if let Some(mut section) = open(entry, "[access]", &access::KNOWN, problems) {
                     config.access = access::read(&mut section, folder);
+                }
+            }
+            "audit" => {
+                if let Some(mut section) = open(entry, "[audit]", &audit::KNOWN, problems) {
+                    config.audit = audit::read(&mut section, folder);
                 }
             }
             "proxy" => {

@@ -224,6 +224,9 @@ limits = ["3 per day"]
     assert_eq!(config.store.max_memory, 64 << 20);
     assert_eq!(config.store.path.as_deref(), Some(Path::new("folder/data")));
     assert_eq!(config.store.snapshot_every, Duration::from_millis(1500));
+    assert_eq!((config.audit.path, config.audit.log), (None, false));
+    let audit = read("[audit]\npath = \"who\"\nlog = true", &[]).unwrap().audit;
+    assert_eq!((audit.path.as_deref(), audit.log), (Some(Path::new("folder/who")), true));
     assert_eq!(config.doors.http.unwrap().to_string(), "[::1]:0");
     assert_eq!(config.doors.udp.unwrap().to_string(), "[::1]:7");
     assert_eq!(read("[doors]\nhttp = \"[::1]:0\"", &[]).unwrap().doors.udp, None, "only those it names");

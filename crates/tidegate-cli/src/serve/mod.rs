@@ -5,6 +5,7 @@
 //! decision that was answered.
 
 pub(crate) mod access;
+mod audit;
 pub(crate) mod banner;
 mod listen;
 pub(crate) mod notify;
@@ -91,6 +92,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
     let (gate, watch) = store::open(&config, config.store.path.clone()).await?;
     let streams = Arc::new(streams::open(&config, &gate).await?);
+    let audit = audit::open(&config)?;
     let responder = Responder::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
     let responder = Arc::new(responder);
     let (stop, stopped) = watch::channel(false);
@@ -103,8 +105,13 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     responder.allow(config.allow.clone());
     let counters = sockets.as_ref().map(|sockets| Arc::new(Counters::new(sockets, &responder)));
     if let Some((listener, address)) = listener {
-        let (streams, access) = (Arc::clone(&streams), Arc::clone(access.access()));
-        let settings = HttpSettings { udp: counters.clone(), streams, access, ..http_settings() };
+        let settings = HttpSettings {
+            udp: counters.clone(),
+            streams: Arc::clone(&streams),
+            access: Arc::clone(access.access()),
+            audit: Arc::clone(&audit),
+            ..http_settings()
+        };
         tasks.spawn(http_door(listener, address, gate.clone(), settings, stopped.clone()));
     }
     if let Some((sockets, counters)) = sockets.zip(counters) {
@@ -122,12 +129,16 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     tasks.spawn(shares::run(gate.clone(), proxys, stopped.clone()));
     tasks.spawn(streams::watch(Arc::clone(&streams), stopped.clone()));
     tasks.spawn(tending::run(gate.clone(), watch, config.store.clone(), stopped.clone()));
+    tasks.spawn(audit::watch(Arc::clone(&audit), stopped.clone()));
     let (config, reload) = (Arc::new(config), Arc::new(Notify::new()));
-    let running = Running { gate: gate.clone(), responder, proxy, access, config: Arc::clone(&config) };
+    let running = Running { gate: gate.clone(), responder, proxy, access, audit, config: Arc::clone(&config) };
     tasks.spawn(reload::run(reloader, running, Arc::clone(&reload), stopped));
     // Nothing is done here that could panic: what is left in order is stopped and saved below.
     let outcome = loop {
         tokio::select! {
+            // A task that a panic ended has ended for that reason: it is told first.
+            biased;
+            () = panics::first() => break Err(panics::LAST_WORDS.to_owned()),
             signal = signals.next() => match signal {
                 Signal::Stop(name) => {
                     info!("{name}: stopping; a second one ends at once");
@@ -135,9 +146,6 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
                 }
                 Signal::Reload => reload.notify_one(),
             },
-            // A task that a panic ended has ended for that reason: it is told first.
-            biased;
-            () = panics::first() => break Err(panics::LAST_WORDS.to_owned()),
             Some(ended) = tasks.join_next() => break Err(unexpected(ended)),
         }
     };

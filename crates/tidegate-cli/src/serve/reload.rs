@@ -1,7 +1,7 @@
 //! Reloading: a new policy on the same states, or the old policy and a word on what is wrong.
 
 use super::access::AccessReloader;
-use super::told_to_stop;
+use super::{audit, told_to_stop};
 use crate::config::{self, Config};
 use crate::human;
 use crate::watch::Watch;
@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::{Gate, panic_point};
+use tidegate_doors::audit::{Audit, Change};
 use tidegate_doors::udp::Responder;
 use tidegate_proxy::Proxy;
 use tokio::sync::{Notify, watch};
@@ -25,6 +26,7 @@ pub(super) struct Running {
     pub(super) responder: Arc<Responder>,
     pub(super) proxy: Option<Arc<Proxy>>,
     pub(super) access: AccessReloader,
+    pub(super) audit: Arc<Audit>,
     /// What the process started with.
     pub(super) config: Arc<Config>,
 }
@@ -41,17 +43,17 @@ pub(super) async fn run(
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stop = pin!(told_to_stop(stopped));
     loop {
-        let wanted = tokio::select! {
+        let asked_by = tokio::select! {
             () = &mut stop => return Ok(()),
-            () = asked.notified() => true,
-            _ = look.tick() => reloader.as_mut().is_some_and(Reloader::has_changed),
+            () = asked.notified() => Some("SIGHUP"),
+            _ = look.tick() => reloader.as_mut().is_some_and(Reloader::has_changed).then_some("change of the file"),
         };
         panic_point("reload");
         running.access.look();
-        match &mut reloader {
-            Some(reloader) if wanted => reloader.reload(&mut running).await,
-            None if wanted => info!("nothing to reload: started without a file"),
-            _ => {}
+        match (&mut reloader, asked_by) {
+            (Some(reloader), Some(who)) => reloader.reload(&mut running, who).await,
+            (None, Some(_)) => info!("nothing to reload: started without a file"),
+            (_, None) => {}
         }
     }
 }
@@ -60,12 +62,14 @@ pub(super) async fn run(
 pub(super) struct Reloader {
     file: PathBuf,
     watch: Watch,
+    /// What is in force, if that is not what the process started with.
+    in_force: Option<Config>,
 }
 
 impl Reloader {
     /// Made before the file is first read, so that a change in between is seen.
     pub(super) fn new(file: PathBuf) -> Reloader {
-        Reloader { watch: Watch::new(file.clone()), file }
+        Reloader { watch: Watch::new(file.clone()), file, in_force: None }
     }
 
     /// Has the file another time of change or another length than when it was last read?
@@ -73,9 +77,9 @@ impl Reloader {
         self.watch.has_changed()
     }
 
-    /// Reads the file and puts its policy in force.
-    async fn reload(&mut self, running: &mut Running) {
-        let Running { gate, responder, proxy, access, config: started } = running;
+    /// Reads the file and puts its policy in force; `who` asked for it.
+    async fn reload(&mut self, running: &mut Running, who: &str) {
+        let Running { gate, responder, proxy, access, audit, config: started } = running;
         // Whoever asked for it, what is there now is about to be read.
         let _ = self.watch.has_changed();
         let file = self.file.clone();
@@ -99,12 +103,16 @@ impl Reloader {
                 if let ((Some(proxy), Some(started)), Some(new)) = ((proxy, &started.proxy), &config.proxy) {
                     crate::proxy::reload(started, new, proxy, gate);
                 }
+                let detail = audit::difference(self.in_force.as_ref().unwrap_or(started), &config);
+                let change = Change { who: who.to_owned(), what: "reload", detail, ..Change::default() };
+                audit.note(gate.now(), &change).await;
                 for limiter in reloaded.afresh {
                     warn!("limiter {limiter} has another algorithm: its counters start afresh, its blocks are kept");
                 }
                 for setting in needing_restart(started, &config) {
                     warn!("{setting} has changed; it takes effect at the next start");
                 }
+                self.in_force = Some(config);
             }
             Ok(Err(problems)) => {
                 error!("{} is refused, and the policy stays as it was:\n{problems}", self.file.display());
@@ -136,6 +144,7 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
         ("[store] snapshot_every", running.store.snapshot_every != new.store.snapshot_every),
         ("[doors] http", running.doors.http != new.doors.http),
         ("[[stream]]", running.streams != new.streams),
+        ("[audit]", running.audit != new.audit),
         ("[doors] udp", running.doors.udp != new.doors.udp),
         ("[proxy] as a whole", running.proxy.is_some() != new.proxy.is_some()),
     ];

@@ -69,6 +69,11 @@ fn command() {
 }
 
 #[test]
+fn audit() {
+    check("docs/guide/audit.md", 5, &Scene { toml: "tidegate.toml", ..Scene::default() });
+}
+
+#[test]
 fn configuration() {
     check("docs/guide/configuration.md", 3, &Scene { files: &[("tidegate.toml", EXAMPLE)], ..Scene::default() });
 }

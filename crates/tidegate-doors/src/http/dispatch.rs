@@ -4,7 +4,7 @@ use super::access::admit;
 use super::bounds::{HEADER_BYTES_MAX, HEADER_FIELDS_MAX};
 use super::client::Client;
 use super::json::shorten;
-use super::limiters::Switch;
+use super::operate::{self, Operation};
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, Route, find};
@@ -93,13 +93,17 @@ async fn act(
         Action::Allowed => allowed::answer(door, &caller, query, &parts.headers).await,
         Action::Limiters => Ok(limiters::list(door, &caller)),
         Action::Limiter => limiters::get(door, limiter),
-        Action::Enable => limiters::switch(door, limiter, Switch::Enable).await,
-        Action::Disable => limiters::switch(door, limiter, Switch::Disable).await,
+        Action::Enable => operate::run(client, &caller, &parts.headers, Operation::Enable, limiter, key).await,
+        Action::Disable => operate::run(client, &caller, &parts.headers, Operation::Disable, limiter, key).await,
         Action::Keys => keys::list(door, limiter, query).await,
-        Action::UnblockAll => keys::unblock_all(door, limiter).await,
+        Action::UnblockAll => operate::run(client, &caller, &parts.headers, Operation::UnblockAll, limiter, key).await,
         Action::Key => keys::peek(door, limiter, key, query).await,
-        Action::Block => keys::block(door, limiter, key, &body.await?).await,
-        Action::Unblock => keys::unblock(door, limiter, key).await,
+        Action::Block => {
+            let block = Operation::Block(keys::read_block(&body.await?)?);
+            operate::run(client, &caller, &parts.headers, block, limiter, key).await
+        }
+        Action::Unblock => operate::run(client, &caller, &parts.headers, Operation::Unblock, limiter, key).await,
+        Action::Audit => operate::audit(client, query),
         Action::Increment => counting::increment(door, limiter, key, &body.await?).await,
         Action::Analyze => counting::analyze(door, limiter, key).await,
         Action::Streams => Ok(streams::list(door, &caller)),

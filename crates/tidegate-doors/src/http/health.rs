@@ -19,6 +19,7 @@ pub(crate) fn readyz(door: &Door) -> Result<Reply, Problem> {
         reasons.push(format!("decisions are made without the store: {}", error.label()));
     }
     reasons.extend(door.gate.save_failure().map(|why| format!("state is not saved: {why}")));
+    reasons.extend(door.settings.audit.failure().map(|why| format!("the audit is not kept: {why}")));
     for stream in door.settings.streams.all() {
         if let Some(failure) = stream.failure() {
             let name = &stream.spec().name;

@@ -1,4 +1,4 @@
-//! The keys of a limiter: listing, peeking, blocking, unblocking.
+//! The keys of a limiter: listing, peeking, and what a block's body says.
 //!
 //! A key is any bytes. In paths it is percent-encoded. In JSON a key that is UTF-8 is a string as it
 //! stands, and one that is not goes by another name, `binary_key` or `binary_keys`, percent-encoded
@@ -11,8 +11,8 @@ use super::json::{self, Scalar, push_list, push_string, shorten};
 use super::limiters::name;
 use super::percent::{Plus, decode, encode};
 use super::problem::Problem;
-use super::query;
-use super::reply::{DenyStatus, Explain, Reply, answer_reply, json_reply, seconds};
+use super::reply::{DenyStatus, Explain, Reply, answer_reply, json_reply};
+use super::{operate, query};
 use tidegate::{Cursor, Micros, Request, Which, text};
 use tidegate_core::PERIOD_MAX;
 
@@ -56,29 +56,28 @@ pub(crate) async fn peek(door: &Door, limiter: &str, key: &str, query: Option<&s
     Ok(answer_reply(&answer, DenyStatus::DEFAULT, Explain::Yes))
 }
 
-/// Blocks for `{"for":"10m"}` from now.
-pub(crate) async fn block(door: &Door, limiter: &str, key: &str, body: &[u8]) -> Result<Reply, Problem> {
-    let mut span = None;
-    json::read(body, &["for"], |_, value| {
-        span = Some(block_span(value.scalar())?);
+/// What a block's body says.
+pub(crate) struct BlockFor {
+    pub(crate) span: Micros,
+    pub(crate) reason: Option<String>,
+}
+
+/// Reads `{"for":"10m"}`, with a `"reason"` if there is one.
+pub(crate) fn read_block(body: &[u8]) -> Result<BlockFor, Problem> {
+    let (mut span, mut reason) = (None, None);
+    json::read(body, &["for", "reason"], |index, value| {
+        match (index, value.scalar()) {
+            (0, value) => span = Some(block_span(value)?),
+            (_, Scalar::Text(text)) => reason = Some(operate::checked(&text)?),
+            (_, value) => return Err(wrong_type("reason", "a text", &value)),
+        }
         Ok(())
     })?;
     let Some(span) = span else {
         let detail = "say for how long, such as {\"for\":\"10m\"}";
         return Err(Problem::new(400, "missing_field", detail).field("for"));
     };
-    let until = door.gate.action(&name(limiter)?, decode(key, Plus::Plus, "key")?).block_for(span).await?;
-    Ok(json_reply(format!("{{\"blocked_until\":{}}}", seconds(until))))
-}
-
-pub(crate) async fn unblock(door: &Door, limiter: &str, key: &str) -> Result<Reply, Problem> {
-    let unblocked = door.gate.action(&name(limiter)?, decode(key, Plus::Plus, "key")?).unblock().await?;
-    Ok(json_reply(format!("{{\"unblocked\":{unblocked}}}")))
-}
-
-pub(crate) async fn unblock_all(door: &Door, limiter: &str) -> Result<Reply, Problem> {
-    let unblocked = door.gate.actions(&name(limiter)?).unblock_all().await?;
-    Ok(json_reply(format!("{{\"unblocked\":{unblocked}}}")))
+    Ok(BlockFor { span, reason })
 }
 
 /// Writes `"key":"…"`, or `"binary_key":"%FF…"` for one that is no text.

@@ -1,4 +1,4 @@
-//! `/v1/limiters`, one limiter, and its switch.
+//! `/v1/limiters`, and one limiter.
 
 use super::door::Door;
 use super::json::{push_list, push_string};
@@ -28,23 +28,6 @@ pub(crate) fn get(door: &Door, limiter: &str) -> Result<Reply, Problem> {
     let mut body = String::new();
     push_limiter(&mut body, &info);
     Ok(json_reply(body))
-}
-
-/// The switch's two positions.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Switch {
-    Enable,
-    Disable,
-}
-
-pub(crate) async fn switch(door: &Door, limiter: &str, to: Switch) -> Result<Reply, Problem> {
-    let name = name(limiter)?;
-    let actions = door.gate.actions(&name);
-    match to {
-        Switch::Enable => actions.enable().await?,
-        Switch::Disable => actions.disable().await?,
-    }
-    Ok(json_reply(format!("{{\"limiter\":\"{name}\",\"enabled\":{}}}", to == Switch::Enable)))
 }
 
 /// A limiter's name from its piece of the path. Bytes that are no text are no limiter's name.

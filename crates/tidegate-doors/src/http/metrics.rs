@@ -80,6 +80,11 @@ pub(crate) fn registry(door: &Door) -> Registry {
     registry.register(move |page| fill_connections(&census, max, &backlog, page));
     let streams = Arc::clone(&door.settings.streams);
     registry.register(move |page| fill_streams(streams.all(), page));
+    let audit = Arc::clone(&door.settings.audit);
+    registry.register(move |page| {
+        let help = "Changes by hand that were noted in the audit.";
+        page.single("tidegate_audit_entries_total", Kind::Counter, help, audit.count());
+    });
     let log_lines_lost = door.settings.log_lines_lost;
     registry.register(move |page| fill_process(log_lines_lost(), page));
     if let Some(udp) = door.settings.udp.clone() {

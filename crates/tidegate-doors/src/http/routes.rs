@@ -21,6 +21,7 @@ pub(crate) enum Action {
     Unblock,
     Increment,
     Analyze,
+    Audit,
     Streams,
     Stream,
     Submit,
@@ -57,7 +58,7 @@ const fn route(
     Route { method, template, needs, action, does }
 }
 
-pub(crate) const ROUTE_COUNT: usize = 26;
+pub(crate) const ROUTE_COUNT: usize = 27;
 
 /// The most asked first.
 #[rustfmt::skip]
@@ -75,6 +76,7 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Needs::Scope(Operate), Action::Unblock, "unblock"),
     route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", Needs::Scope(Count), Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
     route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", Needs::Scope(Count), Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
+    route("GET",    "/v1/audit", Needs::Scope(Read), Action::Audit, "who changed what, newest first: ?most=N[&before=NUMBER]"),
     route("GET",    "/v1/streams", Needs::Scope(Read), Action::Streams, "all streams"),
     route("POST",   "/v1/streams/{stream}/events", Needs::Scope(Publish), Action::Submit, "an event, as raw text"),
     route("GET",    "/v1/streams/{stream}", Needs::Scope(Read), Action::Stream, "the events that incubate, at a clock value"),

@@ -4,6 +4,7 @@ use super::bounds::{HEADER_BUFFER_MAX, SEND_BUFFER_BYTES};
 use super::client::run;
 use super::door::Door;
 use crate::access::Access;
+use crate::audit::Audit;
 use crate::listener::{self, Bounds};
 use crate::udp::Counters;
 use hyper::server::conn::http1;
@@ -44,6 +45,8 @@ pub struct HttpSettings {
     pub udp: Option<Arc<Counters>>,
     /// The event streams. Default: none.
     pub streams: Arc<Streams>,
+    /// Where changes by hand are noted. Default: in memory.
+    pub audit: Arc<Audit>,
     /// Log lines of the process that could not be written, for `/metrics`. Default: 0.
     pub log_lines_lost: fn() -> u64,
 }
@@ -76,6 +79,7 @@ impl Default for HttpSettings {
             access: Arc::default(),
             udp: None,
             streams: Arc::default(),
+            audit: Arc::default(),
             log_lines_lost: || 0,
         }
     }

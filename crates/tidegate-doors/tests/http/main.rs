@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "the harness is test code too")]
 
 mod access;
+mod audit;
 mod connections;
 mod counting;
 mod decisions;

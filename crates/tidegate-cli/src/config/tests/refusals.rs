@@ -70,6 +70,9 @@ fn store_and_doors_are_checked() {
         ),
         ("[store]\nmax_memory = \"64\"", "\"64\" has no unit; write \"64MiB\""),
         ("[store]\npath = \"\"", "2:8: [store] path: \"\" is no path"),
+        ("[audit]\npath = \"\"", "2:8: [audit] path: it is empty; write a folder, or leave it out"),
+        ("[audit]\nlog = \"yes\"", "2:7: [audit] log: \"yes\" is a string, not true or false; write log = true"),
+        ("[audit]\nfile = \"a\"", "unknown setting \"file\"; the settings here are: path, log"),
         ("[store]\nsnapshot_every = \"1s\"", "2:18: [store] snapshot_every: it has no effect without path"),
         (
             "[store]\npath = \"d\"\nsnapshot_every = \"1ms\"",

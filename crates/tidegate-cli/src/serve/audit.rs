@@ -1,0 +1,91 @@
+//! The audit: opening it, telling people how it does, and noting reloads.
+
+use super::told_to_stop;
+use crate::config::Config;
+use crate::log;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tidegate::LimiterSpec;
+use tidegate_doors::audit::Audit;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+/// How often it is looked whether entries wait for the disk.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// In the folder of `[audit] path`, or of `[store] path`; without either in memory.
+///
+/// # Errors
+/// A message for stderr, when its file cannot be used.
+pub(super) fn open(config: &Config) -> Result<Arc<Audit>, String> {
+    let say: Option<fn(&str)> = config.audit.log.then_some(|entry| log::line(&format!("{{\"audit\":{entry}}}")));
+    let Some(folder) = config.audit.path.as_ref().or(config.store.path.as_ref()) else {
+        return Ok(Arc::new(Audit::in_memory(say)));
+    };
+    let opened = Audit::open(folder, say);
+    let (audit, note) = opened.map_err(|error| {
+        format!("error: the audit in {} cannot be used: {error}; check the path and its owner", folder.display())
+    })?;
+    if let Some(note) = note {
+        warn!("{note}");
+    }
+    Ok(Arc::new(audit))
+}
+
+/// Tries again what the disk refused, and tells when it begins and when it is over. Ends with the stop.
+pub(super) async fn watch(audit: Arc<Audit>, stopped: watch::Receiver<bool>) -> Result<(), String> {
+    let (mut stop, mut told) = (pin!(told_to_stop(stopped)), false);
+    loop {
+        tokio::select! {
+            () = &mut stop => return Ok(()),
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        match (audit.failure(), told) {
+            (Some(failure), false) => {
+                error!(
+                    "changes by hand are made and not kept: the audit cannot be written: {failure}; it is tried again"
+                );
+                told = true;
+            }
+            (None, true) => {
+                info!("the audit is written again");
+                told = false;
+            }
+            _ => {}
+        }
+        if told {
+            let audit = Arc::clone(&audit);
+            let _ = tokio::task::spawn_blocking(move || audit.write()).await;
+        }
+    }
+}
+
+/// What another configuration changes, in words.
+pub(super) fn difference(old: &Config, new: &Config) -> String {
+    let (before, after) = (old.policy.limiters(), new.policy.limiters());
+    let named = |all: &[Arc<LimiterSpec>], name: &str| all.iter().find(|limiter| limiter.name == name).cloned();
+    let mut words = Vec::new();
+    for limiter in after {
+        match named(before, &limiter.name) {
+            None => words.push(format!("limiter {} added", limiter.name)),
+            Some(known) if known != *limiter => words.push(format!("limiter {} changed", limiter.name)),
+            Some(_) => {}
+        }
+    }
+    for limiter in before {
+        if named(after, &limiter.name).is_none() {
+            words.push(format!("limiter {} removed", limiter.name));
+        }
+    }
+    let others = [
+        ("[store]", old.store != new.store),
+        ("[doors]", old.doors != new.doors),
+        ("[udp]", old.udp != new.udp),
+        ("[[stream]]", old.streams != new.streams),
+        ("[proxy]", old.proxy != new.proxy),
+        ("[audit]", old.audit != new.audit),
+    ];
+    words.extend(others.iter().filter(|(_, changed)| *changed).map(|(name, _)| format!("{name} changed")));
+    if words.is_empty() { "nothing changed".to_owned() } else { words.join(", ") }
+}
