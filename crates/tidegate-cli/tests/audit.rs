@@ -53,6 +53,7 @@ fn s7_changes_and_reloads_are_kept_over_restarts_and_logged_on_request() {
     assert_eq!(entries(&server), all);
     assert_eq!(server.ask(&["enable", "api"]).status.code(), Some(0));
     assert_eq!(entries(&server)[0]["number"], 3, "numbers go on");
+    assert_eq!(server.ask(&["audit", "--most", "0"]).status.code(), Some(2));
     let table = stdout(&server.ask(&["audit", "--most", "2"]));
     let rows: Vec<&str> = table.lines().collect();
     assert!(rows.len() == 3 && rows[0].starts_with("WHEN  "), "{table}");

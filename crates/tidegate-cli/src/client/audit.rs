@@ -59,14 +59,15 @@ pub(super) fn show(args: &Audit) -> Result<ExitCode, Failure> {
 
 /// The latest entries, newest first, and whether they are kept over a restart.
 fn read(args: &Audit) -> Result<(Vec<Box<RawValue>>, bool), Failure> {
-    let (server, mut entries, mut before) = (args.to.connect()?, Vec::new(), String::new());
+    let (server, wanted) = (args.to.connect()?, usize::from(args.most));
+    let (mut entries, mut before) = (Vec::new(), String::new());
     loop {
-        let most = PAGE.min(args.most - entries.len()).max(1);
+        let most = PAGE.min(wanted - entries.len());
         let page: Page = server.get(&format!("/v1/audit?most={most}{before}"))?.read()?;
         entries.extend(page.entries);
-        entries.truncate(args.most);
+        entries.truncate(wanted);
         match page.next {
-            Some(next) if entries.len() < args.most => before = format!("&before={next}"),
+            Some(next) if entries.len() < wanted => before = format!("&before={next}"),
             _ => return Ok((entries, page.kept)),
         }
     }

@@ -105,9 +105,9 @@ pub(crate) struct ChangeKey {
 /// How much of the audit.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Audit {
-    /// So many of the latest changes
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    most: usize,
+    /// So many of the latest changes, up to 10,000, which is all that a server keeps
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    most: u16,
     #[command(flatten)]
     to: To,
 }
