@@ -8,7 +8,7 @@
 #[doc(hidden)]
 pub fn panic_point(name: &str) {
     static AT: std::sync::LazyLock<Option<(String, std::path::PathBuf)>> = std::sync::LazyLock::new(|| {
-        let value = std::env::var("TIDEGATE_PANIC_AT").ok()?;
+        let value = std::env::var_os("TIDEGATE_PANIC_AT")?.into_string().ok()?;
         value.split_once('=').map(|(name, file)| (name.to_owned(), file.into()))
     });
     if let Some((at, file)) = &*AT
