@@ -210,20 +210,9 @@ fn push_number_or_null(text: &mut String, number: Option<u64>) {
     }
 }
 
-/// Decimal digits, without the formatting machinery: this runs several times for every request.
-fn push_number(text: &mut String, mut number: u64) {
-    let mut digits = [0_u8; 20];
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + u8::try_from(number % 10).unwrap_or(0);
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    // One by one: a check that they are UTF-8 would cost more.
-    digits[start..].iter().for_each(|digit| text.push(char::from(*digit)));
+/// Without the formatting machinery: this runs several times for every request.
+fn push_number(text: &mut String, number: u64) {
+    text.push_str(itoa::Buffer::new().format(number));
 }
 
 #[cfg(test)]
