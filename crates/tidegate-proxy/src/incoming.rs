@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::{Method, StatusCode};
 use hyper::body::Frame;
+use memchr::memchr_iter;
 use std::io;
 use std::mem::MaybeUninit;
 
@@ -88,9 +89,9 @@ fn read_one(input: &mut BytesMut, method: &Method) -> io::Result<Option<Head>> {
 /// When a line ends without CR.
 fn head_length(input: &[u8]) -> io::Result<Option<usize>> {
     let (mut start, mut has_begun) = (0, false);
-    while let Some(length) = input[start..].iter().position(|byte| *byte == b'\n') {
-        let Some(line) = input[start..start + length].strip_suffix(b"\r") else { return Err(bare_lf()) };
-        start += length + 1;
+    for end in memchr_iter(b'\n', input) {
+        let Some(line) = input[start..end].strip_suffix(b"\r") else { return Err(bare_lf()) };
+        start = end + 1;
         if line.is_empty() && has_begun {
             return Ok(Some(start));
         }
