@@ -11,7 +11,7 @@ use crate::client::{Busy, Client};
 use crate::client_slots::{ClientSlots, UnderWay, Waits};
 use crate::fields::{self, Survey};
 use crate::incoming::{Head, SpeaksHttp2};
-use crate::key::{self, Origin};
+use crate::key::{self, KeyText, Origin};
 use crate::link::{Link, Sent};
 use crate::outgoing::Outgoing;
 use crate::queue::{Slot, Waiting};
@@ -43,15 +43,14 @@ pub(crate) fn exchange(
     client: Arc<Client>,
     request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<Reply>, Infallible>> {
-    let state = Arc::clone(&client.state);
-    let begun = begin(client, request);
+    let begun = begin(Arc::clone(&client), request);
     async move {
         let outcome = match begun {
             Ok(begun) => begun.run().await,
             Err(refused) => Err(refused),
         };
         let response = outcome.unwrap_or_else(|refused| *refused);
-        state.metrics.note_answer(response.status());
+        client.state.metrics.note_answer(response.status());
         Ok(response)
     }
 }
@@ -83,8 +82,7 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
         let detail = "CONNECT is not forwarded; ask for a path";
         return Err(Box::new(refusal(StatusCode::METHOD_NOT_ALLOWED, "connect", detail)));
     }
-    let uri = std::mem::take(&mut parts.uri);
-    let target = target::read(&parts.method, &uri);
+    let target = target::read(&parts.method, &parts.uri);
     let target = target.map_err(|error| Box::new(bad_request("target", &error.to_string())))?;
     let survey = Survey::of(&parts.headers);
     let (roles, weight) = (survey.roles, u32::try_from(target.length() + survey.length).unwrap_or(u32::MAX));
@@ -257,7 +255,7 @@ struct Exchange {
     /// Its key at the turnstile; with a name, it is counted at the store.
     place: (KeyHash, Option<Name>),
     /// Its key at the gate, where starts are charged there.
-    key: Option<Vec<u8>>,
+    key: Option<KeyText>,
 }
 
 /// What a request needs to be sent.

@@ -11,6 +11,7 @@ use http::header::{COOKIE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 use ring::digest::{Context, SHA256};
+use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -127,6 +128,9 @@ fn is_blank(segment: &str) -> bool {
     segment.len() > 2 && segment.starts_with('{') && segment.ends_with('}')
 }
 
+/// A key in words. Most fit without an allocation.
+pub(crate) type KeyText = SmallVec<[u8; 48]>;
+
 /// Makes keys of requests, with seeds of its own.
 #[derive(Default)]
 pub(crate) struct KeyMaker {
@@ -176,8 +180,8 @@ pub(crate) fn text(
     target: &Target<'_>,
     parts: &Parts,
     from: Origin,
-) -> Vec<u8> {
-    let mut text = Text { bytes: Vec::with_capacity(TEXT_SIZE), is_named: false };
+) -> KeyText {
+    let mut text = Text::default();
     for part in key {
         if key.len() > 1 {
             text.begin(&part.to_string());
@@ -186,12 +190,9 @@ pub(crate) fn text(
     }
     match text.bytes.len() {
         1..=KEY_LEN_MAX => text.bytes,
-        _ => name(key, templates, target, parts, from).to_string().into_bytes(),
+        _ => name(key, templates, target, parts, from).to_string().into_bytes().into(),
     }
 }
-
-/// Most keys fit.
-const TEXT_SIZE: usize = 64;
 
 fn write_key(
     sink: &mut impl Pieces,
@@ -277,8 +278,9 @@ impl Pieces for Both<'_> {
 }
 
 /// Commas and backslashes are escaped where they could be taken for the end of a part.
+#[derive(Default)]
 struct Text {
-    bytes: Vec<u8>,
+    bytes: KeyText,
     is_named: bool,
 }
 
