@@ -77,8 +77,8 @@ fn is_name_byte(byte: u8) -> bool {
 
 /// A colon without a port is allowed, and stands for none.
 fn is_port(port: &[u8]) -> bool {
-    let digits = port.iter().map(|byte| byte.is_ascii_digit().then(|| u32::from(byte - b'0')));
-    let number = digits.into_iter().try_fold(0_u32, |number, digit| number.checked_mul(10)?.checked_add(digit?));
+    let mut digits = port.iter().map(|byte| byte.is_ascii_digit().then(|| u32::from(byte - b'0')));
+    let number = digits.try_fold(0_u32, |number, digit| number.checked_mul(10)?.checked_add(digit?));
     number.is_some_and(|number| number <= u32::from(u16::MAX))
 }
 

@@ -226,8 +226,8 @@ fn equal(word: u64, byte: u8) -> u64 {
 
 /// Marks a colon, and whatever is not graphic: up to a space, and from DEL on.
 fn end_of_name(word: u64) -> u64 {
-    let from_del = (word & in_each(0x7f)) + in_each(1) | word;
-    equal(word, b':') | below(word, b'!') | from_del & in_each(0x80)
+    let from_del = ((word & in_each(0x7f)) + in_each(1)) | word;
+    equal(word, b':') | below(word, b'!') | (from_del & in_each(0x80))
 }
 
 impl Field {
