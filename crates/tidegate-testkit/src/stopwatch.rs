@@ -17,6 +17,7 @@ const USUAL: Duration = Duration::from_millis(4);
 pub struct Stopwatch {
     since: Instant,
     lost_before: Duration,
+    in_line_before: Duration,
     crowd_before: Crowd,
 }
 
@@ -24,13 +25,25 @@ impl Stopwatch {
     /// Starts now.
     pub fn start() -> Stopwatch {
         let watch = watch();
-        Stopwatch { since: Instant::now(), lost_before: watch.lost(), crowd_before: *watch.crowd.lock().unwrap() }
+        Stopwatch {
+            since: Instant::now(),
+            lost_before: watch.lost(),
+            in_line_before: waited_for_processor(std::process::id()),
+            crowd_before: *watch.crowd.lock().unwrap(),
+        }
     }
 
     /// The time since the start that the machine had for this process.
     pub fn elapsed(&self) -> Duration {
         let lost = watch().lost().saturating_sub(self.lost_before);
         self.since.elapsed().saturating_sub(lost)
+    }
+
+    /// The time since the start less what the threads of this process stood in line for a processor, added up: for what
+    /// happens in this process, where few threads work.
+    pub fn own_time(&self) -> Duration {
+        let in_line = waited_for_processor(std::process::id()).saturating_sub(self.in_line_before);
+        self.since.elapsed().saturating_sub(in_line)
     }
 
     /// Which part of the time since the start the machine had for others, from 0 to 1.
@@ -48,11 +61,28 @@ impl Stopwatch {
 
 /// How often slower than a quiet one this machine is now, from 1 on: for the deadlines that a test gives to a process
 /// under test, which cannot know. Takes 100 ms on a quiet machine.
+///
+/// By how late a thread is woken, or by how many threads want a processor, whichever is more: one that sleeps is woken soon
+/// where those that work wait long. Two for each processor are what a test may have itself.
 pub fn slowness() -> u32 {
     let (watch, rounds) = (Instant::now(), 50);
-    (0..rounds).for_each(|_| std::thread::sleep(NAP));
+    let mut wanting = 0;
+    for _ in 0..rounds {
+        std::thread::sleep(NAP);
+        wanting += wanting_a_processor();
+    }
     let quiet = rounds * (NAP + USUAL / 4);
-    u32::try_from(watch.elapsed().as_micros() / quiet.as_micros()).unwrap().max(1)
+    let late = u32::try_from(watch.elapsed().as_micros() / quiet.as_micros()).unwrap();
+    let processors = std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap());
+    late.max(wanting / rounds / (2 * processors)).max(1)
+}
+
+/// How many threads of the machine want a processor now, this one not among them.
+fn wanting_a_processor() -> u32 {
+    // Three averages, then those that want a processor, of all: `0.20 0.18 0.12 2/345 11206`.
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap();
+    let wanting: u32 = load.split([' ', '/']).nth(3).unwrap().parse().unwrap();
+    wanting.saturating_sub(1)
 }
 
 /// How long the threads of a process have waited for a processor so far, added up, by the kernel's own count.
@@ -112,12 +142,8 @@ impl Watch {
     }
 
     fn look_around(&self) {
-        // Three averages, then how many threads want a processor now, of all: `0.20 0.18 0.12 2/345 11206`.
-        let load = std::fs::read_to_string("/proc/loadavg").unwrap();
-        let threads: u32 = load.split([' ', '/']).nth(3).unwrap().parse().unwrap();
         let mut crowd = self.crowd.lock().unwrap();
-        // This one is always among them.
-        *crowd = Crowd { threads: crowd.threads + threads - 1, looks: crowd.looks + 1 };
+        *crowd = Crowd { threads: crowd.threads + wanting_a_processor(), looks: crowd.looks + 1 };
     }
 }
 
