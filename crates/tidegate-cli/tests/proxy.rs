@@ -228,14 +228,14 @@ fn p3_one_at_a_time_a_long_line_comes_to_the_upstream_as_it_stood() {
     assert!(places.is_sorted(), "{places:?}");
 }
 
-/// Has a line stand for a window and leave in the next; the numbers of those in line, as the upstream saw them. Again with a
-/// window twice as long if the machine was too slow for the line to stand within the first.
+/// Has a line stand for a window and leave in the next; the numbers of those in line, as the upstream saw them. If the machine
+/// was too slow for the line to stand within its window: again with a longer window, and then with fewer in line.
 fn release_a_line(in_flight: usize) -> Vec<usize> {
     let waiters: usize = number("TIDEGATE_WAITERS", WAITERS);
     let shortest = Duration::from_secs(if waiters > 5_000 { 60 } else { 4 });
-    let mut periods = [1, 2, 4, 8].into_iter().map(|factor| shortest * factor);
-    let line = periods.find_map(|period| line_up_and_leave(waiters, in_flight, period));
-    line.unwrap_or_else(|| panic!("{waiters} could not line up within a window of {:?}; choose fewer", 8 * shortest))
+    let mut tries = [(1, 1), (2, 1), (4, 3), (8, 6)].into_iter();
+    let line = tries.find_map(|(longer, fewer)| line_up_and_leave(waiters / fewer, in_flight, shortest * longer));
+    line.unwrap_or_else(|| panic!("{} could not line up within a window of {:?}", waiters / 6, 8 * shortest))
 }
 
 /// The same within a given window, if the line stood before its end.
