@@ -6,7 +6,7 @@
 mod server;
 mod upstream;
 
-use server::{Folder, TIDEGATE};
+use server::{Folder, TIDEGATE, eventually};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -70,26 +70,33 @@ fn churn(store: &OneStore, seconds: u64) {
 /// What is under way counts over all replicas, and one that dies gives up what it had.
 #[test]
 fn p4_exact_counts_what_is_under_way_over_all_replicas() {
-    for store in [OneStore::Redis(servers::Server::redis(&[])), OneStore::Etcd(servers::etcd::Etcd::start())] {
-        let under_way = Arc::<UnderWay>::default();
-        let upstream = slow_upstream(Arc::clone(&under_way));
-        let settings = |_| format!("upstream = \"http://{upstream}\"\nlimit = \"100000 per 1h\"\nin_flight = 4\n");
-        let scene = Scene::with_clients(CLIENTS, 0, Starts::default(), &store.table(), settings);
-        std::thread::sleep(Duration::from_secs(2));
-        let (most, done) = (under_way.most.load(Relaxed), under_way.done.load(Relaxed));
-        assert_eq!(most, 4, "{done} done");
-        // Four at once that take 50 ms each: 160 in two seconds, if slots are given back at once.
-        assert!(done > 20, "{done} done");
-        let by_slot = under_way.by_slot.each_ref().map(|done| done.load(Relaxed));
-        assert!(by_slot.iter().all(|done| *done > 2), "one keeps all slots to itself: {by_slot:?}");
-        scene.signal(0, "KILL");
-        std::thread::sleep(Duration::from_secs(12));
-        let before = under_way.done.load(Relaxed);
-        std::thread::sleep(Duration::from_secs(1));
-        let after = under_way.done.load(Relaxed);
-        assert!(after > before + 10, "{before}, then {after}: the slots of the dead are lost");
-        assert!(under_way.most.load(Relaxed) <= 8, "what the dead had under way ended, and was counted for 10 s");
-    }
+    on_both_stores(count_what_is_under_way);
+}
+
+/// On Redis and on etcd at the same time: such tests mostly wait.
+fn on_both_stores(test: fn(&OneStore)) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| test(&OneStore::Redis(servers::Server::redis(&[]))));
+        scope.spawn(|| test(&OneStore::Etcd(servers::etcd::Etcd::start())));
+    });
+}
+
+fn count_what_is_under_way(store: &OneStore) {
+    let under_way = Arc::<UnderWay>::default();
+    let upstream = slow_upstream(Arc::clone(&under_way));
+    let settings = |_| format!("upstream = \"http://{upstream}\"\nlimit = \"100000 per 1h\"\nin_flight = 4\n");
+    let scene = Scene::with_clients(CLIENTS, 0, Starts::default(), &store.table(), settings);
+    let done = || under_way.done.load(Relaxed);
+    let most = || under_way.most.load(Relaxed);
+    // A slot that is not given back at once is so after ten seconds: four at a time, 40 would take a hundred.
+    eventually("slots are given back at once", || most() == 4 && done() > 40);
+    eventually("no replica keeps all slots to itself", || under_way.by_slot.iter().all(|done| done.load(Relaxed) > 2));
+    assert_eq!(most(), 4, "{} done", done());
+    scene.signal(0, "KILL");
+    std::thread::sleep(Duration::from_secs(12));
+    let before = done();
+    eventually("the slots of the dead are given to others", || done() > before + 10);
+    assert!(most() <= 8, "what the dead had under way ended, and was counted for 10 s");
 }
 
 #[derive(Default)]
@@ -230,8 +237,10 @@ fn exact(store: &OneStore) {
     scene.wait_windows(3);
     scene.replace(0, "KILL");
     scene.signal(1, "STOP");
+    let paused = window_of(now());
     std::thread::sleep(Duration::from_secs(number("TIDEGATE_PAUSE_SECONDS", 3)));
-    let paused = window_of(now()) - 1;
+    let is_another_s = |(at, slot): &(Duration, usize)| window_of(*at) > paused && *slot != 1;
+    eventually("the others go on while one is paused", || scene.seen.lock().unwrap().iter().any(is_another_s));
     scene.signal(1, "CONT");
     scene.wait_windows(1);
     let server = store.server();
@@ -242,10 +251,8 @@ fn exact(store: &OneStore) {
     scene.wait_windows(5);
     let keys = store.keys_for_ever();
     assert!(keys.is_empty(), "{keys:?} would stay for ever");
-    let by_slot = scene.check(first, 2);
+    scene.check(first, 2);
     scene.check(calm, 2);
-    let others = (0..REPLICAS).filter(|slot| *slot != 1).map(|slot| by_slot.get(&(paused, slot)).unwrap_or(&0)).sum();
-    assert!((1..=scene.count).contains(&others), "the others go on while one is paused: {others} in window {paused}");
 }
 
 /// Three proxies before one upstream, and clients who never stop asking.
@@ -406,11 +413,7 @@ fn window_of(at: Duration) -> u64 {
 /// Servers that hold a part of a limiter each: no store is asked for a hit, and together they let through the limit.
 #[test]
 fn a8_limiters_of_servers_are_shared_without_asking_the_store() {
-    // Both at once: it is mostly waiting for windows.
-    std::thread::scope(|scope| {
-        scope.spawn(|| share_a_limiter(&OneStore::Redis(servers::Server::redis(&[]))));
-        scope.spawn(|| share_a_limiter(&OneStore::Etcd(servers::etcd::Etcd::start())));
-    });
+    on_both_stores(share_a_limiter);
 }
 
 fn share_a_limiter(store: &OneStore) {
@@ -423,20 +426,33 @@ fn share_a_limiter(store: &OneStore) {
     let config = folder.write("serve.toml", &text);
     let mut servers: Vec<server::Server> =
         (0..REPLICAS).map(|_| server::Server::start(&folder, Some(&config))).collect();
-    let taken = |servers: &[server::Server]| {
-        // In the middle of the next window.
-        let into = now().as_micros() % PERIOD.as_micros();
-        std::thread::sleep(PERIOD * 5 / 4 - Duration::from_micros(u64::try_from(into).unwrap()));
-        let hits = servers.iter().flat_map(|server| (0..9).map(move |_| hit(server.url.trim_start_matches("http://"))));
-        hits.filter(|answer| answer.starts_with("HTTP/1.1 200")).count()
-    };
-    let counts: Vec<usize> = (0..5).map(|_| taken(&servers)).collect();
+    let counts: Vec<usize> = (0..5).map(|_| taken_in_a_window(&servers)).collect();
     assert!(counts.iter().all(|count| *count <= 7) && counts[3..] == [7, 7], "{counts:?}");
     servers.pop().unwrap().kill();
-    let counts: Vec<usize> = (0..5).map(|_| taken(&servers)).collect();
+    let counts: Vec<usize> = (0..5).map(|_| taken_in_a_window(&servers)).collect();
     assert!(counts.iter().all(|count| *count <= 7) && counts[3..] == [7, 7], "{counts:?}, one was killed");
     let keys = store.keys_for_ever();
     assert!(keys.is_empty(), "{keys:?} would stay for ever");
+}
+
+/// How many of nine hits on each server one window lets through. Where the machine is so slow that they end in another
+/// window than they began in, they are made in a later one.
+fn taken_in_a_window(servers: &[server::Server]) -> usize {
+    let passes = |server: &server::Server| hit(server.url.trim_start_matches("http://")).starts_with("HTTP/1.1 200");
+    for _ in 0..10 {
+        let into = now().as_micros() % PERIOD.as_micros();
+        std::thread::sleep(PERIOD * 5 / 4 - Duration::from_micros(u64::try_from(into).unwrap()));
+        let window = window_of(now());
+        let taken = std::thread::scope(|scope| {
+            let hits = |server| move || (0..9).filter(|_| passes(server)).count();
+            let hitting: Vec<_> = servers.iter().map(|server| scope.spawn(hits(server))).collect();
+            hitting.into_iter().map(|hits| hits.join().unwrap()).sum()
+        });
+        if window_of(now()) == window {
+            return taken;
+        }
+    }
+    panic!("nine hits on each of {} servers never fitted into {PERIOD:?}", servers.len());
 }
 
 /// Hits once, and reads the answer.
