@@ -178,12 +178,12 @@ fn f3_a_refusal_is_in_the_log_and_at_readyz() {
     let folder = Folder::new();
     let redis = servers::Server::redis(&[&PASSWORD[..], &["--maxmemory", "1"]].concat());
     let server = Server::start(&folder, Some(&config(&folder, redis.port, "on_failure = \"allow\"")));
-    // A server takes a moment to see that its memory is full.
+    // A server takes a moment to see that its memory is full; and on a slow machine the first answer may merely be late.
     eventually("a refusal", || {
         let (_, answer) = server.json(&["hit", "api", "u"]);
         (answer["degraded"].as_str(), answer["allowed"].as_bool()) == (Some("allow"), Some(true))
+            && get(&server, "/readyz").contains("\"error\":\"oom\"")
     });
-    assert!(get(&server, "/readyz").contains("\"error\":\"oom\""));
     assert!(get(&server, "/metrics").contains("tidegate_store_errors_total{kind=\"oom\"} "));
     server.wait_for_log("its maxmemory is reached; raise it; decisions are made without it");
 }
