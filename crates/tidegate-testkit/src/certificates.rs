@@ -1,6 +1,8 @@
 //! Certificates for tests of TLS.
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+pub use rcgen::{self, CertificateParams, DnType, SanType, date_time_ymd};
+
+use rcgen::{BasicConstraints, CertifiedIssuer, IsCa, KeyPair};
 use std::path::{Path, PathBuf};
 
 /// Who signs certificates.
@@ -16,10 +18,22 @@ pub fn authority() -> Authority {
 
 /// Writes `NAME.pem` and `NAME.key`, signed for `host` and valid until a year.
 pub fn certify(folder: &Path, name: &str, authority: &Authority, host: &str, until: i32) -> (PathBuf, PathBuf) {
+    certify_with(folder, name, authority, host, |params| params.not_after = date_time_ymd(until, 1, 1))
+}
+
+/// The same, valid until 2099, with what `change` does to it.
+pub fn certify_with(
+    folder: &Path,
+    name: &str,
+    authority: &Authority,
+    host: &str,
+    change: impl FnOnce(&mut CertificateParams),
+) -> (PathBuf, PathBuf) {
     let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
     params.not_before = date_time_ymd(2020, 1, 1);
-    params.not_after = date_time_ymd(until, 1, 1);
+    params.not_after = date_time_ymd(2099, 1, 1);
+    change(&mut params);
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, authority).unwrap();
     let (cert_file, key_file) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));

@@ -3,6 +3,8 @@
 //! No I/O, no clock, no decision: what a request says and how an answer is written, nothing else.
 //! Every parser has numeric limits.
 
+pub mod calendar;
+pub mod certificate;
 pub mod json;
 pub mod percent;
 pub mod resp;
