@@ -1,4 +1,4 @@
-//! The HTTP door: JSON over HTTP/1.1.
+//! The HTTP door: JSON over HTTP/1.1 and HTTP/2, with TLS or in clear text.
 //!
 //! [`serve`] runs it on a listener until it is stopped. The paths are in `routes`, one table
 //! that the metrics and the OpenAPI text are held against; what each does is in the file named
@@ -19,6 +19,7 @@ mod fields;
 mod health;
 mod hit;
 mod host;
+mod http2;
 mod json;
 mod keys;
 mod limiters;

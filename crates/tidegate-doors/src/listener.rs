@@ -10,28 +10,36 @@
 //!
 //! What a connection was answered and has not read is bounded over all connections of a door by the private `backlog` module.
 //!
-//! What a connection speaks is found out in one place, [`Connection::protocol`]; a TLS handshake and its ALPN belong there, and the
-//! stream that it makes into the private `stream` module, through which every byte goes.
+//! What a connection speaks is found out in one place, [`Connection::protocol`], which makes the TLS handshake if the door has
+//! certificates ([`Tls`]); every byte goes through the private `stream` module, whose socket is in clear text or has TLS over it.
 //! Invariant: a client's bytes go through [`Watched`] and nowhere else, so that the sweep sees a client that does not read.
 
 mod acceptor;
 mod backlog;
 mod census;
 mod connection;
+mod handshake;
+mod http2;
 mod roster;
+mod socket;
 mod stream;
 mod strict;
 mod ticks;
+mod tls;
 mod watched;
 
 pub use acceptor::{Accepted, Acceptor, HandedOver};
 pub(crate) use backlog::{Backlog, Held, LARGE, TooMuchUnread};
 pub use census::Census;
+pub(crate) use census::Place;
 pub use connection::{Busy, Connection, Order};
+pub use http2::{STREAMS_MAX, http2};
 pub use roster::Roster;
 pub use stream::Protocol;
 pub use strict::Strict;
 pub use ticks::{IdleTimeout, TICK, TickClock, ticks};
+pub use tidegate_wire::certificate::CertificateNames;
+pub use tls::{Speaks, Tls, TlsError, TlsFiles};
 pub use watched::Watched;
 
 use std::io;
@@ -70,7 +78,7 @@ impl Bounds {
     }
 }
 
-/// Serves each connection with `serve`, until `shutdown` is done: then no more are accepted, those that are open may end within
+/// Serves each connection with `serve`, with TLS or in clear text, until `shutdown` is done: then no more are accepted, those that are open may end within
 /// [`Bounds::drain_timeout`], and the rest is cut.
 ///
 /// # Errors
@@ -79,12 +87,13 @@ pub async fn serve<Serving: Future<Output = ()> + Send + 'static>(
     listener: TcpListener,
     bounds: Bounds,
     census: Arc<Census>,
+    tls: Option<Arc<Tls>>,
     shutdown: impl Future<Output = ()>,
     serve: impl Fn(Arc<Connection>) -> Serving,
 ) -> io::Result<()> {
     let mut roster = Roster::new(&bounds);
     let outcome = {
-        let mut acceptor = Acceptor::new(listener, bounds, census);
+        let mut acceptor = Acceptor::new(listener, bounds, census, tls);
         tokio::select! {
             () = shutdown => Ok(()),
             error = serve_all(&mut acceptor, &mut roster, serve) => Err(error),

@@ -9,9 +9,11 @@
 //! text is OpenMetrics, which is another than the one that is documented.
 //! Invariant: labels are from closed sets of ours; keys, domains and paths of clients never become labels (promise M3).
 
+mod certificates;
 mod engine;
 mod histogram;
 
+pub use certificates::fill_certificates;
 pub use engine::{fill_engine, fill_streams};
 pub use histogram::{Histogram, Reading, Scale};
 

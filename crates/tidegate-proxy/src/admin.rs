@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tidegate_doors::access::{Known, Needs, Refusal, Scope, What};
 use tidegate_doors::listener::{self, Bounds, Busy, Connection, Watched};
-use tidegate_doors::metrics::{Registry, fill_process};
+use tidegate_doors::metrics::{Registry, fill_certificates, fill_process};
 use tokio::net::TcpListener;
 
 /// Monitors are few, and read what they asked for.
@@ -37,11 +37,19 @@ pub(crate) async fn serve(listener: TcpListener, state: Arc<ProxyState>) {
     let registry = Arc::new(registry(&state));
     let serve = |connection| serve_one(Arc::clone(&state), Arc::clone(&registry), connection);
     // An error: the listener is unusable. Requests are forwarded all the same.
-    let _ = listener::serve(listener, BOUNDS, Arc::default(), std::future::pending(), serve).await;
+    let tls = state.settings.admin_tls.clone();
+    let _ = listener::serve(listener, BOUNDS, Arc::default(), tls, std::future::pending(), serve).await;
 }
 
 async fn serve_one(state: Arc<ProxyState>, registry: Arc<Registry>, connection: Arc<Connection>) {
-    let (asked, known) = (Arc::clone(&connection), Known::default());
+    let secured = tokio::select! {
+        secured = connection.secure() => secured.is_ok(),
+        _ = connection.ordered() => false,
+    };
+    if !secured {
+        return;
+    }
+    let (asked, known) = (Arc::clone(&connection), Known::of(connection.certificate()));
     let service = service_fn(move |request: Request<Incoming>| {
         let _busy = Busy::new(Arc::clone(&asked));
         let (parts, _) = request.into_parts();
@@ -71,6 +79,9 @@ fn registry(state: &Arc<ProxyState>) -> Registry {
     registry.register(move |page| share::push_metrics(&shared, page));
     let counted = Arc::clone(state);
     registry.register(move |page| shared_counting::push_metrics(&counted, page));
+    let doors = [("proxy", &state.settings.tls), ("admin", &state.settings.admin_tls)];
+    let certificates: Vec<_> = doors.into_iter().filter_map(|(door, tls)| Some((door, tls.clone()?))).collect();
+    registry.register(move |page| fill_certificates(&certificates, page));
     registry
 }
 

@@ -24,7 +24,7 @@ impl Client {
     pub(crate) fn new(state: Arc<ProxyState>, worker: usize, connection: Arc<Connection>) -> Client {
         let peer = connection.peer().ip();
         let slots = state.clients.at(peer);
-        Client { state, worker, peer, hop: Hop::of(peer), slots, connection }
+        Client { state, worker, peer, hop: Hop::of(peer, connection.is_encrypted()), slots, connection }
     }
 
     /// The connections to the upstream that its thread has.

@@ -7,6 +7,7 @@ use http::header::{
 use std::net::IpAddr;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// What a field is to a proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,17 +121,22 @@ pub(crate) struct Hop {
     forwarded: HeaderValue,
     /// The fields of a request that came through no hop before, as they are written.
     first: Vec<u8>,
+    /// The upstream sees our connection to it alone, and must know that the client's has TLS.
+    is_encrypted: bool,
 }
 
 impl Hop {
-    pub(crate) fn of(peer: IpAddr) -> Hop {
+    pub(crate) fn of(peer: IpAddr, is_encrypted: bool) -> Hop {
         let peer = peer.to_canonical();
-        let forwarded = if peer.is_ipv6() { format!("for=\"[{peer}]\"") } else { format!("for={peer}") };
+        let mut forwarded = if peer.is_ipv6() { format!("for=\"[{peer}]\"") } else { format!("for={peer}") };
+        if is_encrypted {
+            forwarded.push_str(";proto=https");
+        }
         let value = |text: String| HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
         let (plain, forwarded, mut first) = (value(peer.to_string()), value(forwarded), Vec::new());
         push_field(&mut first, &X_FORWARDED_FOR, &plain);
         push_field(&mut first, &FORWARDED, &forwarded);
-        Hop { plain, forwarded, first }
+        Hop { plain, forwarded, first, is_encrypted }
     }
 }
 
@@ -164,6 +170,10 @@ pub(crate) fn push_to_upstream(head: &mut Vec<u8>, headers: &HeaderMap, roles: R
         head.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\n");
     } else if roles.has(Role::Te) && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case(b"trailers")) {
         head.extend_from_slice(b"connection: te\r\nte: trailers\r\n");
+    }
+    // A proxy in front of this one knows better.
+    if hop.is_encrypted && !headers.contains_key(&X_FORWARDED_PROTO) {
+        head.extend_from_slice(b"x-forwarded-proto: https\r\n");
     }
     if !roles.has(Role::ForwardedFor) && !roles.has(Role::Forwarded) {
         return head.extend_from_slice(&hop.first);
@@ -277,7 +287,7 @@ mod tests {
         let (headers, mut head) = (map(sent), Vec::new());
         let roles = Survey::of(&headers).roles;
         let is_websocket = wants_websocket(&headers, roles);
-        push_to_upstream(&mut head, &headers, roles, &Hop::of("192.0.2.1".parse().unwrap()), is_websocket);
+        push_to_upstream(&mut head, &headers, roles, &Hop::of("192.0.2.1".parse().unwrap(), false), is_websocket);
         let written = String::from_utf8(head).unwrap().replace("\r\n", "|");
         assert_eq!(text(&map(&written)), text(&map(forwarded)), "{sent}");
     }
@@ -329,8 +339,8 @@ mod tests {
             "x-forwarded-for: 1.1.1.1|x-forwarded-for: 2.2.2.2|forwarded: for=x;proto=https",
             "x-forwarded-for: 1.1.1.1, 2.2.2.2, 192.0.2.1|forwarded: for=x;proto=https, for=192.0.2.1",
         );
-        assert_eq!(Hop::of("2001:db8::1".parse().unwrap()).forwarded, "for=\"[2001:db8::1]\"");
-        assert_eq!(Hop::of("::ffff:192.0.2.1".parse().unwrap()).forwarded, "for=192.0.2.1");
+        assert_eq!(Hop::of("2001:db8::1".parse().unwrap(), false).forwarded, "for=\"[2001:db8::1]\"");
+        assert_eq!(Hop::of("::ffff:192.0.2.1".parse().unwrap(), false).forwarded, "for=192.0.2.1");
     }
 
     #[test]

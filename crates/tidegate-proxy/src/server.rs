@@ -119,7 +119,8 @@ async fn accept(
     }
     let Ok(listener) = from_std(listener) else { return };
     let mut stopped = pin!(state.stopped());
-    let mut acceptor = Acceptor::new(listener, state.settings.connection_bounds(), Arc::clone(&state.metrics.census));
+    let (bounds, tls) = (state.settings.connection_bounds(), state.settings.tls.clone());
+    let mut acceptor = Acceptor::new(listener, bounds, Arc::clone(&state.metrics.census), tls);
     let mut turns = (0..workers.len()).cycle();
     loop {
         tokio::select! {

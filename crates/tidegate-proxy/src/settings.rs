@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::{Limit, Limiter, Micros};
 use tidegate_core::turnstile::Bounds;
 use tidegate_doors::access::Access;
-use tidegate_doors::listener;
+use tidegate_doors::listener::{self, Tls};
 
 /// What happens to a request that may not start now.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -131,6 +131,10 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// Threads that serve connections. Default: one for each processor.
     pub workers: usize,
+    /// The certificates of the address where clients ask. Default: none, which is clear text.
+    pub tls: Option<Arc<Tls>>,
+    /// Those of the admin address. Default: none.
+    pub admin_tls: Option<Arc<Tls>>,
     /// For how long a store that replicas share may fail before requests that need it are answered 503. Default 3 s.
     pub store_outage: Duration,
     /// Log lines of the process that could not be written, for `/metrics`. Default: 0.
@@ -164,6 +168,8 @@ impl Default for Settings {
             client_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(10),
             workers: std::thread::available_parallelism().map_or(1, usize::from),
+            tls: None,
+            admin_tls: None,
             store_outage: Duration::from_secs(3),
             log_lines_lost: || 0,
             access: Arc::default(),

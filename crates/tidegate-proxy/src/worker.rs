@@ -6,13 +6,13 @@
 use crate::client::Client;
 use crate::exchange::exchange;
 use crate::state::ProxyState;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use std::pin::pin;
 use std::sync::Arc;
 use tidegate::panic_point;
-use tidegate_doors::listener::{HandedOver, Order, Protocol, Roster, Strict, TICK, Watched};
+use tidegate_doors::listener::{HandedOver, Order, Protocol, Roster, Strict, TICK, Watched, http2};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -20,10 +20,6 @@ use tokio::time::{MissedTickBehavior, interval};
 const HEAD_MAX: u32 = 16 << 10;
 /// Most bytes that hyper reads ahead; a head must fit.
 const BUFFER_MAX: usize = 32 << 10;
-/// HTTP/2: requests at once on one connection, and bytes that may come before anybody reads them.
-const STREAMS_MAX: u32 = 100;
-const STREAM_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = 256 << 10;
 
 struct Worker {
     state: Arc<ProxyState>,
@@ -131,12 +127,7 @@ async fn serve_http1(client: Arc<Client>) {
 async fn serve_http2(client: Arc<Client>) {
     let served = Arc::clone(&client);
     let service = service_fn(move |request| exchange(Arc::clone(&served), request));
-    let mut http = http2::Builder::new(TokioExecutor::new());
-    http.max_concurrent_streams(STREAMS_MAX)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(CONNECTION_WINDOW as usize)
-        .max_header_list_size(HEAD_MAX);
+    let http = http2(HEAD_MAX);
     // Nothing looks at what comes: it is no HTTP/1.
     let io = TokioIo::new(Watched::new(Arc::clone(&client.connection), |_: &mut [u8]| false));
     drive!(client, http.serve_connection(io, service));

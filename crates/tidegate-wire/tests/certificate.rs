@@ -56,11 +56,7 @@ fn names_with_two_readings_are_none() {
         params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "b");
     };
     check(twice, None, &[]);
-    check(
-        |params| params.subject_alt_names = vec![dns("a\0b"), dns("a b"), dns("a\nb"), dns("ok")],
-        None,
-        &["ok"],
-    );
+    check(|params| params.subject_alt_names = vec![dns("a\0b"), dns("a b"), dns("a\nb"), dns("ok")], None, &["ok"]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::tokens::{Certificate, Token, Tokens};
 use super::{Rules, secret, valid};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate::Micros;
+use tidegate_wire::certificate::CertificateNames;
 
 /// What a connection has shown of who it is, so that a token is hashed once for many requests.
 #[derive(Debug, Default)]
@@ -30,6 +31,14 @@ struct Names {
 }
 
 impl Known {
+    /// A connection whose client has shown this certificate, or none.
+    #[must_use]
+    pub fn of(certificate: Option<&CertificateNames>) -> Known {
+        certificate.map_or_else(Known::default, |names| {
+            Known::by_certificate(names.common_name.clone(), names.alternative_names.clone())
+        })
+    }
+
     /// A connection whose client has shown a certificate of a trusted issuer.
     #[must_use]
     pub fn by_certificate(subject: Option<String>, sans: Vec<String>) -> Known {

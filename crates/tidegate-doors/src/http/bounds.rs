@@ -24,7 +24,7 @@ pub const HEADER_FIELDS_MAX: usize = 64;
 
 /// Past this many bytes (or 100 fields) without the end of the head the connection gets a bare 431
 /// and is closed: the head is not kept any longer, so there is nothing to answer in detail.
-pub const HEADER_BUFFER_MAX: usize = 64 * 1024;
+pub const HEADER_BUFFER_MAX: u32 = 64 * 1024;
 
 /// Most keys of one page of a listing.
 pub const PAGE_KEYS_MAX: usize = 1_000;

@@ -2,17 +2,19 @@
 
 use super::dispatch::dispatch;
 use super::door::Door;
+use super::http2;
 use super::problem::Problem;
 use super::reply::Reply;
 use super::reply_body::{Pieces, ReplyBody};
 use crate::access::{Caller, Known};
-use crate::listener::{Busy, Connection, Held, Order, Strict, TooMuchUnread, Watched};
+use crate::listener::{Busy, Connection, Held, Order, Protocol, Strict, TooMuchUnread, Watched};
 use crate::stomp;
 use bytes::Bytes;
 use hyper::server::conn::http1;
+use hyper::server::conn::http2::Builder as Http2;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,9 +75,28 @@ impl Client {
 }
 
 /// Serves one connection to its end.
-pub(crate) async fn run(http: http1::Builder, door: Arc<Door>, connection: Arc<Connection>) {
-    let (known, upgrade) = (Known::default(), Mutex::new(None));
-    let client = Arc::new(Client { door, connection: Arc::clone(&connection), known, upgrade });
+pub(crate) async fn run(
+    http1: http1::Builder,
+    http2: Http2<TokioExecutor>,
+    door: Arc<Door>,
+    connection: Arc<Connection>,
+) {
+    let protocol = tokio::select! {
+        protocol = connection.protocol() => protocol,
+        // Whatever the order is: nothing is under way yet.
+        _ = connection.ordered() => return,
+    };
+    let known = Known::of(connection.certificate());
+    let client = Arc::new(Client { door, connection, known, upgrade: Mutex::new(None) });
+    match protocol {
+        Ok(Protocol::Http1) => serve_http1(http1, client).await,
+        Ok(Protocol::Http2) => http2::serve(http2, client).await,
+        Err(_) => {}
+    }
+}
+
+async fn serve_http1(http: http1::Builder, client: Arc<Client>) {
+    let connection = Arc::clone(&client.connection);
     let mut strict = Strict::default();
     let io = TokioIo::new(Watched::new(Arc::clone(&connection), move |bytes: &mut [u8]| {
         strict.look(bytes);

@@ -18,6 +18,8 @@ pub(crate) struct Door {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) registry: Registry,
     pub(crate) census: Arc<Census>,
+    /// Requests of HTTP/2 that are under way.
+    pub(crate) http2_requests: Arc<Census>,
     pub(crate) backlog: Arc<Backlog>,
     /// True once the door is stopping.
     pub(crate) draining: AtomicBool,
@@ -37,6 +39,7 @@ impl Door {
             metrics: Arc::default(),
             registry: Registry::default(),
             census: Arc::default(),
+            http2_requests: Arc::default(),
             draining: AtomicBool::new(false),
             closing: watch::Sender::new(false),
             time,

@@ -3,7 +3,9 @@
 use super::door::Door;
 use super::routes::{ROUTE_COUNT, ROUTES};
 use crate::listener::{Backlog, Census};
-use crate::metrics::{Histogram, Kind, Page, Registry, Scale, fill_engine, fill_process, fill_streams};
+use crate::metrics::{
+    Histogram, Kind, Page, Registry, Scale, fill_certificates, fill_engine, fill_process, fill_streams,
+};
 use std::array::from_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -78,6 +80,8 @@ pub(crate) fn registry(door: &Door) -> Registry {
     registry.register(move |page| metrics.fill(page));
     let (census, backlog, max) = (Arc::clone(&door.census), Arc::clone(&door.backlog), door.settings.max_connections);
     registry.register(move |page| fill_connections(&census, max, &backlog, page));
+    let requests = Arc::clone(&door.http2_requests);
+    registry.register(move |page| fill_http2(&requests, page));
     let streams = Arc::clone(&door.settings.streams);
     registry.register(move |page| fill_streams(streams.all(), page));
     let audit = Arc::clone(&door.settings.audit);
@@ -87,6 +91,8 @@ pub(crate) fn registry(door: &Door) -> Registry {
     });
     let log_lines_lost = door.settings.log_lines_lost;
     registry.register(move |page| fill_process(log_lines_lost(), page));
+    let certificates: Vec<_> = door.settings.tls.iter().map(|tls| ("http", Arc::clone(tls))).collect();
+    registry.register(move |page| fill_certificates(&certificates, page));
     if let Some(udp) = door.settings.udp.clone() {
         registry.register(move |page| {
             for (name, kind, help, value) in udp.metrics() {
@@ -95,6 +101,13 @@ pub(crate) fn registry(door: &Door) -> Registry {
         });
     }
     registry
+}
+
+fn fill_http2(requests: &Census, page: &mut Page) {
+    let help = "Requests of HTTP/2 under way.";
+    page.single("tidegate_http2_requests", Kind::Gauge, help, requests.open());
+    let help = "Requests of HTTP/2 refused because too many were under way.";
+    page.single("tidegate_http2_requests_refused_total", Kind::Counter, help, requests.refused());
 }
 
 fn fill_connections(census: &Census, max: usize, backlog: &Backlog, page: &mut Page) {

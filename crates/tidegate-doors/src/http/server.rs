@@ -5,7 +5,7 @@ use super::client::run;
 use super::door::Door;
 use crate::access::Access;
 use crate::audit::Audit;
-use crate::listener::{self, Bounds};
+use crate::listener::{self, Bounds, Tls};
 use crate::udp::Counters;
 use hyper::server::conn::http1;
 use std::io;
@@ -45,6 +45,8 @@ pub struct HttpSettings {
     pub udp: Option<Arc<Counters>>,
     /// The event streams. Default: none.
     pub streams: Arc<Streams>,
+    /// The door's certificates. Default: none, which is clear text.
+    pub tls: Option<Arc<Tls>>,
     /// Where changes by hand are noted. Default: in memory.
     pub audit: Arc<Audit>,
     /// Log lines of the process that could not be written, for `/metrics`. Default: 0.
@@ -52,7 +54,7 @@ pub struct HttpSettings {
 }
 
 impl HttpSettings {
-    fn bounds(&self) -> Bounds {
+    pub(crate) fn bounds(&self) -> Bounds {
         Bounds {
             max_connections: self.max_connections,
             max_per_address: self.max_connections_per_address,
@@ -81,6 +83,7 @@ impl Default for HttpSettings {
             streams: Arc::default(),
             audit: Arc::default(),
             log_lines_lost: || 0,
+            tls: None,
         }
     }
 }
@@ -96,22 +99,22 @@ pub async fn serve(
     settings: HttpSettings,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let bounds = settings.bounds();
+    let (bounds, tls) = (settings.bounds(), settings.tls.clone());
     let door = Arc::new(Door::new(gate, settings));
     let census = Arc::clone(&door.census);
-    let http = protocol();
+    let (http1, http2) = (protocol(), listener::http2(HEADER_BUFFER_MAX));
     let told_to_stop = async {
         shutdown.await;
         door.close();
     };
-    let run = |connection| run(http.clone(), Arc::clone(&door), connection);
-    listener::serve(listener, bounds, census, told_to_stop, run).await
+    let run = |connection| run(http1.clone(), http2.clone(), Arc::clone(&door), connection);
+    listener::serve(listener, bounds, census, tls, told_to_stop, run).await
 }
 
 fn protocol() -> http1::Builder {
     let mut http = http1::Builder::new();
     // The listener's limits stand in for hyper's timer.
-    http.header_read_timeout(None).max_buf_size(HEADER_BUFFER_MAX);
+    http.header_read_timeout(None).max_buf_size(HEADER_BUFFER_MAX as usize);
     // Answers are small: copying one into a single write is cheaper than gathering its parts.
     http.writev(false);
     // A client that has nothing more to send may still want its answer.

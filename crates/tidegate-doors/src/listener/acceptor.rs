@@ -2,6 +2,7 @@
 
 use super::Bounds;
 use super::census::{Census, Place, Taken};
+use super::tls::Tls;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub struct Acceptor {
     listener: TcpListener,
     bounds: Bounds,
     census: Arc<Census>,
+    tls: Option<Arc<Tls>>,
     refusals: JoinSet<()>,
 }
 
@@ -33,6 +35,7 @@ pub struct Accepted {
     pub(super) stream: TcpStream,
     pub(super) peer: SocketAddr,
     pub(super) place: Place,
+    pub(super) tls: Option<Arc<Tls>>,
 }
 
 /// A connection on its way to the runtime of another thread.
@@ -40,14 +43,15 @@ pub struct HandedOver {
     stream: std::net::TcpStream,
     peer: SocketAddr,
     place: Place,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Acceptor {
-    /// Accepts on `listener`, and counts in `census`.
+    /// Accepts on `listener`, with TLS or in clear text, and counts in `census`.
     #[must_use]
-    pub fn new(listener: TcpListener, bounds: Bounds, census: Arc<Census>) -> Acceptor {
+    pub fn new(listener: TcpListener, bounds: Bounds, census: Arc<Census>, tls: Option<Arc<Tls>>) -> Acceptor {
         keep_alive(&listener);
-        Acceptor { listener, bounds, census, refusals: JoinSet::new() }
+        Acceptor { listener, bounds, census, tls, refusals: JoinSet::new() }
     }
 
     /// The next connection that is let in. Nothing is lost when the future is dropped.
@@ -77,9 +81,10 @@ impl Acceptor {
             bound_send_buffer(&stream, bytes);
         }
         match self.census.enter(peer.ip(), &self.bounds) {
-            Ok(place) => Some(Accepted { stream, peer, place }),
+            Ok(place) => Some(Accepted { stream, peer, place, tls: self.tls.clone() }),
             Err(taken) => {
-                if self.refusals.len() < REFUSALS_MAX {
+                // With TLS it is closed without words: a handshake costs more than what is refused.
+                if self.tls.is_none() && self.refusals.len() < REFUSALS_MAX {
                     self.refusals.spawn(refuse(stream, taken));
                 }
                 None
@@ -94,7 +99,7 @@ impl Accepted {
     /// # Errors
     /// When the runtime does not let go of the socket; the connection is closed then.
     pub fn hand_over(self) -> io::Result<HandedOver> {
-        Ok(HandedOver { stream: self.stream.into_std()?, peer: self.peer, place: self.place })
+        Ok(HandedOver { stream: self.stream.into_std()?, peer: self.peer, place: self.place, tls: self.tls })
     }
 }
 
@@ -104,7 +109,7 @@ impl HandedOver {
     /// # Errors
     /// When it cannot be registered, as the process is out of something; the connection is closed then.
     pub fn take_over(self) -> io::Result<Accepted> {
-        Ok(Accepted { stream: TcpStream::from_std(self.stream)?, peer: self.peer, place: self.place })
+        Ok(Accepted { stream: TcpStream::from_std(self.stream)?, peer: self.peer, place: self.place, tls: self.tls })
     }
 }
 

@@ -20,14 +20,14 @@ pub struct Census {
 
 /// One of the places that there are; dropping it frees it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub(super) census: Arc<Census>,
     network: IpAddr,
 }
 
 /// Why there is no place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Taken {
+pub(crate) enum Taken {
     /// All connections are taken.
     All,
     /// The client's address has as many as one may.
@@ -60,7 +60,7 @@ impl Census {
     }
 
     /// A place for a client at this address, or why there is none.
-    pub(super) fn enter(self: &Arc<Census>, address: IpAddr, bounds: &Bounds) -> Result<Place, Taken> {
+    pub(crate) fn enter(self: &Arc<Census>, address: IpAddr, bounds: &Bounds) -> Result<Place, Taken> {
         let network = network(address);
         let entered = self.count_in(network, bounds);
         let counter = if entered.is_ok() { &self.accepted } else { &self.refused };

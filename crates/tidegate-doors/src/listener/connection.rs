@@ -5,16 +5,19 @@
 
 use super::acceptor::Accepted;
 use super::census::Place;
+use super::handshake::shake_hands;
 use super::stream::{Protocol, Stream};
 use super::ticks::{IdleTimeout, TickClock};
+use super::tls::Tls;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
+use tidegate_wire::certificate::CertificateNames;
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -24,6 +27,10 @@ use tokio::time::timeout;
 pub struct Connection {
     peer: SocketAddr,
     socket: Mutex<Stream>,
+    /// What its handshake is made with; `None`: it is in clear text.
+    tls: Option<Arc<Tls>>,
+    /// Who the client is, if it has shown a certificate.
+    certificate: OnceLock<CertificateNames>,
     clock: Arc<TickClock>,
     /// Requests that are being answered.
     busy: AtomicU32,
@@ -77,10 +84,12 @@ const LINGER_MAX: Duration = Duration::from_secs(5);
 
 impl Connection {
     pub(super) fn new(accepted: Accepted, clock: Arc<TickClock>) -> Connection {
-        let Accepted { stream, peer, place } = accepted;
+        let Accepted { stream, peer, place, tls } = accepted;
         Connection {
             peer,
             socket: Mutex::new(Stream::new(stream)),
+            tls,
+            certificate: OnceLock::new(),
             busy: AtomicU32::new(0),
             // The first head must come in time like any other.
             since: AtomicU64::new(clock.now() << 1 | IN_HEAD),
@@ -104,12 +113,40 @@ impl Connection {
         self.peer
     }
 
-    /// What the client speaks, once its first bytes tell.
+    /// The names in the certificate that the client has shown, signed by an authority that the door trusts. `None`: it has shown
+    /// none, as the door asks for none.
+    #[must_use]
+    pub fn certificate(&self) -> Option<&CertificateNames> {
+        self.certificate.get()
+    }
+
+    /// Is what goes over it encrypted?
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Makes the TLS handshake, if the door has certificates: what the client says that it speaks. Called once, before anything is
+    /// read.
     ///
     /// # Errors
-    /// When the connection broke.
+    /// When the connection broke, or the handshake failed.
+    pub async fn secure(&self) -> io::Result<Option<Protocol>> {
+        let Some(tls) = &self.tls else { return Ok(None) };
+        let settled = shake_hands(self, tls).await?;
+        settled.certificate.into_iter().for_each(|names| drop(self.certificate.set(names)));
+        Ok(settled.protocol)
+    }
+
+    /// What the client speaks, once its handshake or its first bytes tell. Called once, before anything is read.
+    ///
+    /// # Errors
+    /// When the connection broke, or the handshake failed.
     pub async fn protocol(&self) -> io::Result<Protocol> {
-        let protocol = poll_fn(|cx| self.socket().poll_protocol(cx)).await?;
+        let protocol = match self.secure().await? {
+            Some(protocol) => protocol,
+            None => poll_fn(|cx| self.socket().poll_protocol(cx)).await?,
+        };
         if protocol == Protocol::Http2 {
             self.switch_protocol();
         }
@@ -127,8 +164,9 @@ impl Connection {
     #[must_use]
     pub fn has_left(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let socket = self.socket();
-        let mut fds = [PollFd::new(&socket.tcp, PollFlags::RDHUP)];
+        let stream = self.socket();
+        let Some(tcp) = stream.socket.tcp() else { return true };
+        let mut fds = [PollFd::new(tcp, PollFlags::RDHUP)];
         let asked = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
         asked.is_ok() && fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
     }
@@ -221,6 +259,14 @@ impl Connection {
     /// Was it told to end now?
     pub(crate) fn is_cut(&self) -> bool {
         self.order.load(Relaxed) == ORDER_CUT
+    }
+
+    /// Ends it now, as its client takes longer than it may.
+    pub(crate) fn cut(&self) {
+        if !self.is_cut() {
+            self.place.census.cut.fetch_add(1, Relaxed);
+            self.give(Order::Cut);
+        }
     }
 
     pub(super) fn give(&self, order: Order) {

@@ -4,7 +4,6 @@ use super::Bounds;
 use super::acceptor::Accepted;
 use super::connection::{Connection, Limits, Order};
 use super::ticks::{TickClock, ticks};
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -59,8 +58,7 @@ impl Roster {
             connection.look_at_end();
             let overstays = connection.overstays(self.limits);
             if overstays {
-                connection.place.census.cut.fetch_add(1, Relaxed);
-                connection.give(Order::Cut);
+                connection.cut();
             }
             !overstays
         });

@@ -50,8 +50,10 @@ impl<Look: FnMut(&mut [u8]) -> bool + Unpin> AsyncWrite for Watched<Look> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut *self.connection.socket()).poll_flush(cx);
-        if flushed.is_ready() {
-            self.connection.note_flushed();
+        match flushed {
+            Poll::Ready(_) => self.connection.note_flushed(),
+            // What was written is inside of TLS still.
+            Poll::Pending => self.connection.note_written(&Poll::Pending),
         }
         flushed
     }

@@ -1,9 +1,15 @@
 //! A door under test, and `check`.
 
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http2;
+use hyper::{Request, Uri};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate::{Algorithm, Clock, Gate, Grid, LimiterSpec, Micros, Policy, Rules, Settings};
 use tidegate_doors::http::{HttpSettings, serve};
@@ -17,7 +23,9 @@ use tokio::task::JoinHandle;
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) gate: Gate,
-    runtime: Runtime,
+    pub(crate) runtime: Runtime,
+    /// With the settings of [`Server::start`], and nobody has asked it yet.
+    is_new: AtomicBool,
     stop: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<std::io::Result<()>>>,
 }
@@ -55,7 +63,9 @@ fn policy() -> Policy {
 
 impl Server {
     pub(crate) fn start() -> Server {
-        Server::with(HttpSettings::default())
+        let server = Server::with(HttpSettings::default());
+        server.is_new.store(true, Relaxed);
+        server
     }
 
     pub(crate) fn with(settings: HttpSettings) -> Server {
@@ -91,10 +101,11 @@ impl Server {
             let _ = stopped.await;
         };
         let serving = runtime.spawn(serve(listener, gate.clone(), settings, shutdown));
-        Server { address, gate, runtime, stop: Some(stop), serving: Some(serving) }
+        Server { address, gate, runtime, is_new: AtomicBool::new(false), stop: Some(stop), serving: Some(serving) }
     }
 
     pub(crate) fn connect(&self) -> Client {
+        self.is_new.store(false, Relaxed);
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Client { stream, buffer: Vec::new(), bodiless: false }
@@ -199,7 +210,7 @@ impl Response {
     }
 }
 
-fn parse(bytes: &[u8], bodiless: bool) -> Option<(Response, usize)> {
+pub(crate) fn parse(bytes: &[u8], bodiless: bool) -> Option<(Response, usize)> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).filter(|_| !bodiless);
@@ -209,10 +220,49 @@ fn parse(bytes: &[u8], bodiless: bool) -> Option<(Response, usize)> {
     Some((Response { status, head, body: String::from_utf8(body.to_vec()).unwrap() }, end + length))
 }
 
+/// The same over HTTP/2, on a connection of its own; `None`: no client of HTTP/2 can ask that.
+fn ask_over_http2(server: &Server, request: &str) -> Option<Response> {
+    let (line, body) = split_request(request);
+    let (method, path) = line.split_once(' ').unwrap();
+    let uri: Uri = format!("http://localhost{path}").parse().ok()?;
+    let request = Request::builder().method(method).uri(uri).body(Full::new(Bytes::from(body.to_owned()))).ok()?;
+    server.runtime.block_on(async {
+        let io = TokioIo::new(tokio::net::TcpStream::connect(server.address).await.unwrap());
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        tokio::spawn(connection);
+        let (parts, body) = sender.send_request(request).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let mut head = format!("{:?} {}\r\n", parts.version, parts.status);
+        parts.headers.iter().for_each(|(name, value)| head += &format!("{name}: {}\r\n", value.to_str().unwrap()));
+        Some(Response { status: parts.status.as_u16(), head, body: String::from_utf8(body.to_vec()).unwrap() })
+    })
+}
+
+/// Plays the same script to a new server over HTTP/2, whose answers are the same.
+#[track_caller]
+fn check_over_http2(script: &str) {
+    let server = Server::with(HttpSettings::default());
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if let Some(seconds) = line.strip_prefix("at ") {
+            server.gate.clock().set(Micros::from_secs(seconds.parse().unwrap()));
+            continue;
+        }
+        let (request, expected) = line.rsplit_once(" -> ").expect("request -> expected");
+        // HTTP/2 has no field of that name.
+        let expected: Vec<&str> = expected.split(" & ").filter(|part| !part.starts_with("connection: ")).collect();
+        let Some(response) = ask_over_http2(&server, request) else { continue };
+        check_response(&format!("over HTTP/2: {line}"), &response, &expected.join(" & "));
+    }
+}
+
 /// Lines of two kinds. `at SECONDS` sets the clock. `METHOD PATH [BODY] -> STATUS [PART & PART…]`
-/// asks, and looks for each part in the response's head or body; `!PART` must not be there.
+/// asks, and looks for each part in the response's head or body; `!PART` must not be there. If the server is new, another one is
+/// asked the same over HTTP/2.
 #[track_caller]
 pub(crate) fn check(server: &Server, script: &str) {
+    if server.is_new.swap(false, Relaxed) {
+        check_over_http2(script);
+    }
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         if let Some(seconds) = line.strip_prefix("at ") {
             server.gate.clock().set(Micros::from_secs(seconds.parse().unwrap()));

@@ -1,0 +1,120 @@
+//! The socket under a connection: in clear text, or with TLS over it.
+
+use super::tls::Tls;
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice};
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::Accept;
+use tokio_rustls::server::TlsStream;
+
+/// A client's socket. With TLS it is behind a box: its state is a kilobyte, which a socket in clear text should not carry.
+pub(super) enum Socket {
+    Plain(TcpStream),
+    /// The handshake is under way.
+    Handshake(Box<Accept<TcpStream>>),
+    Tls(Box<TlsStream<TcpStream>>),
+    /// The handshake failed.
+    Closed,
+}
+
+/// What a client that does not read may have left inside of TLS; the rest waits where it is bounded already.
+const UNSENT_BYTES_MAX: usize = 16 << 10;
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Socket").field(&self.tcp()).finish()
+    }
+}
+
+impl Socket {
+    /// The handshake begins, with what the client has sent so far.
+    pub(super) fn begin_handshake(&mut self, tls: &Tls) {
+        if let Socket::Plain(tcp) = mem::replace(self, Socket::Closed) {
+            let bounded = |session: &mut rustls::ServerConnection| session.set_buffer_limit(Some(UNSENT_BYTES_MAX));
+            *self = Socket::Handshake(Box::new(tls.acceptor().accept_with(tcp, bounded)));
+        }
+    }
+
+    /// Goes on with the handshake. What it takes of the processor, it takes here.
+    pub(super) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Socket::Handshake(accept) = self else { return Poll::Ready(Ok(())) };
+        let outcome = ready!(Pin::new(&mut **accept).poll(cx));
+        let (socket, outcome) = match outcome {
+            Ok(stream) => (Socket::Tls(Box::new(stream)), Ok(())),
+            Err(error) => (Socket::Closed, Err(error)),
+        };
+        *self = socket;
+        Poll::Ready(outcome)
+    }
+
+    pub(super) fn session(&self) -> Option<&rustls::ServerConnection> {
+        if let Socket::Tls(tls) = self { Some(tls.get_ref().1) } else { None }
+    }
+
+    /// The socket itself; `None`: it is closed.
+    pub(super) fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Socket::Plain(tcp) => Some(tcp),
+            Socket::Handshake(accept) => accept.get_ref(),
+            Socket::Tls(tls) => Some(tls.get_ref().0),
+            Socket::Closed => None,
+        }
+    }
+}
+
+/// Nothing is read or written until the handshake is over.
+fn not_open<T>() -> Poll<io::Result<T>> {
+    Poll::Ready(Err(ErrorKind::NotConnected.into()))
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Socket::Tls(tls) => Pin::new(&mut **tls).poll_read(cx, buf),
+            Socket::Handshake(_) | Socket::Closed => not_open(),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Socket::Tls(tls) => Pin::new(&mut **tls).poll_write(cx, buf),
+            Socket::Handshake(_) | Socket::Closed => not_open(),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Socket::Tls(tls) => Pin::new(&mut **tls).poll_flush(cx),
+            Socket::Handshake(_) | Socket::Closed => not_open(),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Socket::Tls(tls) => Pin::new(&mut **tls).poll_shutdown(cx),
+            Socket::Handshake(_) | Socket::Closed => not_open(),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Socket::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Socket::Tls(tls) => Pin::new(&mut **tls).poll_write_vectored(cx, bufs),
+            Socket::Handshake(_) | Socket::Closed => not_open(),
+        }
+    }
+}

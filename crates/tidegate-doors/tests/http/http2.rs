@@ -1,0 +1,226 @@
+//! HTTP/2 where it differs from HTTP/1.1: many requests on one connection, and what a client can do with that. That its answers are the
+//! same, `check` sees to.
+
+use crate::server::{Server, check};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::{Request, Response, body::Incoming};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tidegate_doors::http::HttpSettings;
+use tidegate_events::{Mode, StreamSpec};
+use tidegate_testkit::eventually;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+type Sender = SendRequest<Full<Bytes>>;
+
+async fn connect(address: SocketAddr) -> Sender {
+    connect_with_window(address, 1 << 20).await
+}
+
+/// A client whose windows have so many bytes.
+async fn connect_with_window(address: SocketAddr, bytes: u32) -> Sender {
+    let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.initial_stream_window_size(bytes);
+    let (sender, connection) = http.handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn get(path: &str) -> Request<Full<Bytes>> {
+    Request::get(format!("http://localhost{path}")).body(Full::default()).unwrap()
+}
+
+fn hit() -> Request<Full<Bytes>> {
+    let body = r#"{"limiter":"ten","key":"u1"}"#;
+    Request::post("http://localhost/v1/hit").body(Full::new(Bytes::from(body))).unwrap()
+}
+
+async fn body(response: Response<Incoming>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+#[test]
+fn a_connection_has_many_requests_at_once() {
+    let server = Server::start();
+    server.runtime.block_on(async {
+        let mut sender = connect(server.address).await;
+        let asked: Vec<_> = (0..50).map(|_| tokio::spawn(sender.send_request(hit()))).collect();
+        let mut allowed = 0;
+        for answer in asked {
+            allowed += u32::from(answer.await.unwrap().unwrap().status() == 200);
+        }
+        assert_eq!(allowed, 10);
+    });
+}
+
+#[test]
+fn s2_the_host_is_the_authority_and_there_is_one() {
+    let server = Server::with(HttpSettings::default());
+    server.runtime.block_on(async {
+        let mut sender = connect(server.address).await;
+        let with_host = |host: &str| {
+            let mut request = hit();
+            request.headers_mut().insert("host", host.parse().unwrap());
+            request
+        };
+        assert_eq!(sender.send_request(with_host("LOCALHOST")).await.unwrap().status(), 200);
+        let refused = sender.send_request(with_host("other.example")).await.unwrap();
+        assert_eq!(refused.status(), 400);
+        assert!(body(refused).await.contains("more than one Host"));
+        let odd = Request::post("http://user@localhost/v1/hit").body(Full::new(Bytes::from("{}"))).unwrap();
+        assert_eq!(sender.send_request(odd).await.unwrap().status(), 400);
+    });
+    check(&server, r#"GET /v1/limiters/ten/keys/u1 -> 200 "remaining":9"#);
+}
+
+#[test]
+fn what_changes_things_asks_for_the_same_over_http2() {
+    let server = Server::start();
+    server.runtime.block_on(async {
+        let mut sender = connect(server.address).await;
+        let disable = |host: &str, origin: Option<&str>| {
+            let request = Request::post(format!("http://{host}/v1/limiters/ten/disable"));
+            let request = origin.into_iter().fold(request, |request, origin| request.header("origin", origin));
+            request.body(Full::default()).unwrap()
+        };
+        assert_eq!(sender.send_request(disable("evil.example", None)).await.unwrap().status(), 403);
+        let cross_site = disable("localhost", Some("http://evil.example"));
+        assert_eq!(sender.send_request(cross_site).await.unwrap().status(), 403);
+        assert_eq!(sender.send_request(disable("localhost", None)).await.unwrap().status(), 200);
+    });
+}
+
+#[test]
+fn websocket_stays_with_http_1_1() {
+    let server = Server::start();
+    server.runtime.block_on(async {
+        let refused = connect(server.address).await.send_request(get("/ws")).await.unwrap();
+        assert_eq!(refused.status(), 426);
+    });
+}
+
+/// 100 streams of one connection whose client grants no window would hold their answers for as long as it likes.
+#[test]
+fn m6_a_client_that_grants_no_window_is_cut() {
+    let settings = HttpSettings { write_timeout: Duration::from_millis(60), ..HttpSettings::default() };
+    let server = Server::with(settings);
+    // A small answer and a large one.
+    let _unread = server.runtime.block_on(async {
+        let mut sender = connect_with_window(server.address, 0).await;
+        let mut unread = Vec::new();
+        for path in ["/livez", "/openapi.json"] {
+            unread.push(sender.send_request(get(path)).await.unwrap());
+        }
+        (sender, unread)
+    });
+    eventually("it is cut", || server.ask("GET /metrics").body.contains("tidegate_http_connections_cut_total 1"));
+    eventually("its requests are over", || server.ask("GET /metrics").body.contains("tidegate_http2_requests 0"));
+}
+
+/// HTTP/2 keeps what was handed to it: a window of one byte must not free the alarm of the rest.
+#[test]
+fn m6_nor_is_one_spared_that_grants_a_byte() {
+    let settings = HttpSettings { write_timeout: Duration::from_millis(60), ..HttpSettings::default() };
+    let server = Server::with(settings);
+    let unread = server.runtime.block_on(async {
+        let mut sender = connect_with_window(server.address, 1).await;
+        sender.send_request(get("/openapi.json")).await.unwrap()
+    });
+    eventually("it is cut", || server.ask("GET /metrics").body.contains("tidegate_http_connections_cut_total 1"));
+    assert!(server.runtime.block_on(unread.into_body().collect()).is_err());
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_all() {
+    let settings = HttpSettings { write_timeout: Duration::from_secs(2), ..HttpSettings::default() };
+    let server = Server::with(settings);
+    server.runtime.block_on(async {
+        let mut sender = connect_with_window(server.address, 8 << 10).await;
+        let mut answer = sender.send_request(get("/openapi.json")).await.unwrap().into_body();
+        let mut length = 0;
+        while let Some(frame) = answer.frame().await {
+            length += frame.unwrap().data_ref().map_or(0, Bytes::len);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(length > 20_000, "{length}");
+    });
+}
+
+#[test]
+fn m6_requests_under_way_are_capped_as_connections_are() {
+    let streams = vec![StreamSpec::new("orders", Mode::OnlyOnce)];
+    let settings = HttpSettings { max_connections: 4, max_connections_per_address: Some(3), ..HttpSettings::default() };
+    let server = Server::with_streams_and(streams, settings);
+    server.runtime.block_on(async {
+        let mut sender = connect(server.address).await;
+        let mut feeds = Vec::new();
+        for _ in 0..3 {
+            let feed = sender.send_request(get("/v1/streams/orders/feed")).await.unwrap();
+            assert_eq!(feed.status(), 200);
+            feeds.push(feed);
+        }
+        let refused = sender.send_request(get("/v1/streams/orders/feed")).await.unwrap();
+        assert_eq!(refused.status(), 503);
+        assert!(body(refused).await.contains("too_many_requests"));
+        assert_eq!(server.ask("GET /livez").status, 200, "HTTP/1.1 has its own places");
+        feeds.clear();
+        let mut last = 503;
+        for _ in 0..200 {
+            last = sender.send_request(get("/livez")).await.unwrap().status().as_u16();
+            if last == 200 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(last, 200, "places come back");
+    });
+}
+
+/// The error code of the GOAWAY among these frames.
+fn goaway(mut frames: &[u8]) -> Option<u32> {
+    while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = frames {
+        let (payload, rest) = rest.split_at_checked(u32::from_be_bytes([0, *a, *b, *c]) as usize)?;
+        if let (7, [_, _, _, _, code @ ..]) = (*kind, payload) {
+            return Some(u32::from_be_bytes(code.get(..4)?.try_into().ok()?));
+        }
+        frames = rest;
+    }
+    None
+}
+
+/// CVE-2023-44487: requests that are taken back at once cost their sender the connection.
+#[test]
+fn m6_rapid_resets_cost_the_client_its_connection() {
+    const FRAMES: usize = 1_000;
+    let server = Server::start();
+    server.runtime.block_on(async {
+        let mut tcp = TcpStream::connect(server.address).await.unwrap();
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+        for number in 0..FRAMES {
+            let stream = u32::try_from(number * 2 + 1).unwrap().to_be_bytes();
+            // GET http://localhost/metrics, all from the static table but the path and the host.
+            let block = b"\x82\x86\x44\x08/metrics\x41\x09localhost";
+            bytes.extend([0, 0, u8::try_from(block.len()).unwrap(), 1, 5]);
+            bytes.extend(stream);
+            bytes.extend(block);
+            bytes.extend([0, 0, 4, 3, 0]);
+            bytes.extend(stream);
+            bytes.extend(8_u32.to_be_bytes());
+        }
+        let _ = tcp.write_all(&bytes).await;
+        let mut came = Vec::new();
+        let _ = tokio::time::timeout(Duration::from_secs(20), tcp.read_to_end(&mut came)).await.expect("it is closed");
+        assert_eq!(goaway(&came), Some(11), "ENHANCE_YOUR_CALM");
+    });
+    let page = server.ask("GET /metrics").body;
+    let answered = page.lines().find_map(|line| {
+        line.strip_prefix("tidegate_http_requests_total{route=\"/metrics\",method=\"GET\",status=\"200\"} ")
+    });
+    let answered: usize = answered.map_or(0, |count| count.parse().unwrap());
+    assert!(answered < FRAMES / 4, "{answered} of {FRAMES} were answered");
+}
