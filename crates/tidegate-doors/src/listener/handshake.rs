@@ -12,7 +12,6 @@ use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::LazyLock;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use tidegate_wire::certificate::{self, CertificateNames};
 use tokio::io::AsyncWrite as _;
@@ -40,17 +39,23 @@ pub(super) async fn shake_hands(connection: &Connection, tls: &Tls) -> io::Resul
     let outcome = match poll_fn(|cx| connection.socket().poll_first_byte(cx)).await? {
         TLS_RECORD => {
             connection.socket().socket.begin_handshake(tls);
-            in_turns(connection).await
+            let outcome = in_turns(connection).await;
+            tls.note(&outcome);
+            if outcome.is_err() {
+                // It may be sending still, and would lose the alert that says why.
+                connection.linger().await;
+            }
+            outcome
         }
         first => {
+            let outcome = Err(ErrorKind::InvalidData.into());
+            tls.note(&outcome);
             if first.is_ascii_uppercase() {
                 refuse_clear_text(connection).await;
             }
-            Err(ErrorKind::InvalidData.into())
+            outcome
         }
     };
-    let count = if outcome.is_ok() { &tls.completed } else { &tls.failed };
-    count.fetch_add(1, Relaxed);
     outcome?;
     Ok(settled(connection))
 }

@@ -8,16 +8,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::Accept;
+use tokio_rustls::FallibleAccept;
 use tokio_rustls::server::TlsStream;
 
 /// A client's socket. With TLS it is behind a box: its state is a kilobyte, which a socket in clear text should not carry.
 pub(super) enum Socket {
     Plain(TcpStream),
     /// The handshake is under way.
-    Handshake(Box<Accept<TcpStream>>),
+    Handshake(Box<FallibleAccept<TcpStream>>),
     Tls(Box<TlsStream<TcpStream>>),
-    /// The handshake failed.
+    /// On its way from one to another.
     Closed,
 }
 
@@ -35,17 +35,18 @@ impl Socket {
     pub(super) fn begin_handshake(&mut self, tls: &Tls) {
         if let Socket::Plain(tcp) = mem::replace(self, Socket::Closed) {
             let bounded = |session: &mut rustls::ServerConnection| session.set_buffer_limit(Some(UNSENT_BYTES_MAX));
-            *self = Socket::Handshake(Box::new(tls.acceptor().accept_with(tcp, bounded)));
+            *self = Socket::Handshake(Box::new(tls.acceptor().accept_with(tcp, bounded).into_fallible()));
         }
     }
 
-    /// Goes on with the handshake. What it takes of the processor, it takes here.
+    /// Goes on with the handshake. What it takes of the processor, it takes here. If it fails, the socket is one in clear text
+    /// again, over which the client was told why.
     pub(super) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Socket::Handshake(accept) = self else { return Poll::Ready(Ok(())) };
         let outcome = ready!(Pin::new(&mut **accept).poll(cx));
         let (socket, outcome) = match outcome {
             Ok(stream) => (Socket::Tls(Box::new(stream)), Ok(())),
-            Err(error) => (Socket::Closed, Err(error)),
+            Err((error, tcp)) => (Socket::Plain(tcp), Err(error)),
         };
         *self = socket;
         Poll::Ready(outcome)
@@ -55,13 +56,12 @@ impl Socket {
         if let Socket::Tls(tls) = self { Some(tls.get_ref().1) } else { None }
     }
 
-    /// The socket itself; `None`: it is closed.
+    /// The socket itself; `None`: its handshake is under way.
     pub(super) fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Socket::Plain(tcp) => Some(tcp),
-            Socket::Handshake(accept) => accept.get_ref(),
             Socket::Tls(tls) => Some(tls.get_ref().0),
-            Socket::Closed => None,
+            Socket::Handshake(_) | Socket::Closed => None,
         }
     }
 }

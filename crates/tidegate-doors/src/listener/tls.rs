@@ -10,7 +10,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use std::fmt;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -61,8 +61,8 @@ impl std::error::Error for TlsError {}
 pub struct Tls {
     speaks: Speaks,
     loaded: ArcSwap<Loaded>,
-    pub(super) completed: AtomicU64,
-    pub(super) failed: AtomicU64,
+    completed: AtomicU64,
+    failed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -110,6 +110,11 @@ impl Tls {
     #[must_use]
     pub fn handshakes(&self) -> [u64; 2] {
         [self.completed.load(Relaxed), self.failed.load(Relaxed)]
+    }
+
+    pub(super) fn note(&self, handshake: &io::Result<()>) {
+        let count = if handshake.is_ok() { &self.completed } else { &self.failed };
+        count.fetch_add(1, Relaxed);
     }
 
     pub(super) fn acceptor(&self) -> TlsAcceptor {

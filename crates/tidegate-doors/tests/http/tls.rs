@@ -71,6 +71,7 @@ type Stream = StreamOwned<ClientConnection, TcpStream>;
 /// Shakes hands.
 fn connect(address: SocketAddr, config: &ClientConfig, name: &'static str) -> io::Result<Stream> {
     let tcp = TcpStream::connect(address)?;
+    tcp.set_nodelay(true)?;
     tcp.set_read_timeout(Some(Duration::from_secs(20)))?;
     let session = ClientConnection::new(Arc::new(config.clone()), ServerName::try_from(name).unwrap()).unwrap();
     let mut stream = StreamOwned::new(session, tcp);
@@ -84,7 +85,9 @@ fn connect(address: SocketAddr, config: &ClientConfig, name: &'static str) -> io
 fn ask(stream: &mut Stream, request: &str) -> io::Result<Response> {
     let (method, rest) = request.split_once(' ').unwrap();
     let (path, body) = rest.split_once(' ').unwrap_or((rest, ""));
-    write!(stream, "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len())?;
+    let length = body.len();
+    let text = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}");
+    stream.write_all(text.as_bytes())?;
     let (mut bytes, mut chunk) = (Vec::new(), [0; 16 << 10]);
     loop {
         if let Some((response, _)) = parse(&bytes, false) {
