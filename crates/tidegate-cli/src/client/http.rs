@@ -1,16 +1,21 @@
 //! One request to a server, and what may come of it.
 
 use super::percent::encode;
+use super::trust::{self, Trust};
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::time::Duration;
 use ureq::Body;
+use ureq::config::ConfigBuilder;
 use ureq::http::{Method, Request, Response, request};
+use ureq::tls::TlsConfig;
+use ureq::typestate::AgentScope;
 
 /// A server.
 pub(super) struct Server {
     base: String,
     agent: ureq::Agent,
+    tls: TlsConfig,
     /// What Authorization says.
     authorization: Option<String>,
     /// Why a change is made, for the server's audit; percent-encoded.
@@ -31,28 +36,33 @@ pub(super) struct Failure {
     pub(super) body: Option<String>,
 }
 
+fn config(tls: &TlsConfig) -> ConfigBuilder<AgentScope> {
+    let config = ureq::Agent::config_builder().tls_config(tls.clone());
+    config.http_status_as_error(false).max_redirects(0).proxy(None)
+}
+
 /// How long a request may take. The server answers in milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest answer that is read: a page of a thousand of the longest keys fits.
 const BODY_MAX: u64 = 16 << 20;
 
 impl Server {
-    pub(super) fn at(url: &str) -> Result<Server, Failure> {
+    pub(super) fn at(url: &str, trust: &Trust) -> Result<Server, Failure> {
         let base = url.trim_end_matches('/');
-        if base.starts_with("https://") {
-            return Err(Failure::new(format!("--server {url}: https is not in this version; use http://")));
+        let host = base.strip_prefix("https://").or_else(|| base.strip_prefix("http://"));
+        if host.is_none_or(str::is_empty) {
+            return Err(Failure::new(format!(
+                "--server {url} is no address; write http://HOST:PORT or https://HOST:PORT"
+            )));
         }
-        if !base.starts_with("http://") || base.len() == "http://".len() {
-            return Err(Failure::new(format!("--server {url} is no address; write http://HOST:PORT")));
+        if base.starts_with("http://") && !trust.is_empty() {
+            let message =
+                format!("--ca and --cert are for https://, and --server is {url}; write https://, or leave them out");
+            return Err(Failure::new(message));
         }
-        let agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_global(Some(TIMEOUT))
-            .max_redirects(0)
-            .proxy(None)
-            .build()
-            .into();
-        Ok(Server { base: base.to_owned(), agent, authorization: None, reason: None })
+        let tls = trust.load()?;
+        let agent = config(&tls).timeout_global(Some(TIMEOUT)).build().into();
+        Ok(Server { base: base.to_owned(), agent, tls, authorization: None, reason: None })
     }
 
     /// Shows a token with every request.
@@ -102,14 +112,8 @@ impl Server {
 
     /// Opens an answer that goes on without an end.
     pub(super) fn open(&self, path: &str) -> Result<impl BufRead + use<>, Failure> {
-        let agent: ureq::Agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_connect(Some(TIMEOUT))
-            .timeout_recv_response(Some(TIMEOUT))
-            .max_redirects(0)
-            .proxy(None)
-            .build()
-            .into();
+        let agent: ureq::Agent =
+            config(&self.tls).timeout_connect(Some(TIMEOUT)).timeout_recv_response(Some(TIMEOUT)).build().into();
         let request = self.request(Method::GET, path).body(());
         let sent = request.map_err(ureq::Error::from).and_then(|request| agent.run(request));
         match sent {
@@ -156,9 +160,12 @@ impl Server {
                 format!("{base} did not answer within {} seconds; is it a tidegate server?", TIMEOUT.as_secs())
             }
             ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
-                format!("--server {base} is no address ({error}); write http://HOST:PORT")
+                format!("--server {base} is no address ({error}); write http://HOST:PORT or https://HOST:PORT")
             }
-            other => format!("{base} cannot be asked: {other}; is it a tidegate server?"),
+            other => match trust::why_not(other).filter(|_| base.starts_with("https://")) {
+                Some(why) => format!("no TLS with {base}: {why}"),
+                None => format!("{base} cannot be asked: {other}; is it a tidegate server?"),
+            },
         })
     }
 

@@ -6,12 +6,14 @@ mod http;
 mod percent;
 mod show;
 mod streams;
+mod trust;
 
 use crate::exit;
 use http::{Failure, Server};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use trust::Trust;
 
 /// A command for a server.
 #[derive(clap::Subcommand, Debug)]
@@ -57,6 +59,8 @@ pub(crate) struct To {
     /// A file with the token that the server asks for; without, the variable TIDEGATE_TOKEN has the token itself
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    trust: Trust,
     /// Answer in JSON, as the server gives it
     #[arg(long)]
     json: bool,
@@ -243,7 +247,7 @@ fn attribute(text: &str) -> Result<(String, String), String> {
 
 impl To {
     fn connect(&self) -> Result<Server, Failure> {
-        Ok(Server::at(&self.server)?.with_token(self.token()?))
+        Ok(Server::at(&self.server, &self.trust)?.with_token(self.token()?))
     }
 
     /// The token, if there is one. It is never shown.
