@@ -3,12 +3,13 @@
 use crate::config::{self, Config, Listening, Store};
 use crate::log::{self, LogFormat};
 use crate::serve::access::AccessReloader;
+use crate::serve::certificates::Certificates;
 use crate::serve::signals::{self, Signal, Signals};
 use crate::serve::{banner, notify, store, tending};
 use crate::watch::Watch;
 use crate::{panics, room};
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::{Gate, Limit, Replicas};
@@ -47,7 +48,7 @@ const LEFT_OVER_MAX: Duration = Duration::from_secs(1);
 /// A message for stderr, when it cannot start.
 pub(crate) fn run(args: &Args) -> Result<(), String> {
     let watch = args.config.clone().map(Watch::new);
-    let (config, proxy) = load(args)?;
+    let (config, proxy) = load(args, config::load)?;
     room::check(&config)?;
     log::start(args.log_format)?;
     panics::watch();
@@ -58,12 +59,14 @@ pub(crate) fn run(args: &Args) -> Result<(), String> {
     outcome
 }
 
-/// The file, with what was typed over it.
-fn load(args: &Args) -> Result<(Config, config::Proxy), String> {
+type Read = fn(&Path, Vec<(String, String)>) -> Result<Config, config::ConfigError>;
+
+/// The file as `read` reads it, with what was typed over it.
+fn load(args: &Args, read: Read) -> Result<(Config, config::Proxy), String> {
     let variables = config::from_environment();
     let config = match &args.config {
-        Some(file) => config::load(file, variables),
-        None => config::parse("no file", String::new(), std::path::Path::new(""), variables),
+        Some(file) => read(file, variables),
+        None => config::parse("no file", String::new(), Path::new(""), variables),
     };
     let mut config = config.map_err(|error| error.to_string())?;
     let mut proxy = config.proxy.take().unwrap_or_default();
@@ -82,14 +85,16 @@ async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: 
     let (gate, watching) = store::open(&whole, None).await?;
     let listening = Listening { admin: config.admin, ..Listening::default() };
     let mut access = AccessReloader::start(&whole, listening);
-    let proxy = start(config, &gate, access.access())?;
+    let mut certificates = Certificates::open(&whole.tls.in_use(false, Some(config)), gate.now())?;
+    let proxy = start(config, &gate, access.access(), &certificates)?;
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let housekeeping = Store { path: None, ..whole.store.clone() };
     let tending = tokio::spawn(tending::run(gate.clone(), watching, housekeeping, stopped));
-    let admin = proxy.admin().map(|admin| format!("admin on http://{admin}\n")).unwrap_or_default();
+    let [scheme, of_admin] = ["proxy", "admin"].map(|door| scheme(&certificates, door));
+    let admin = proxy.admin().map(|admin| format!("admin on {of_admin}://{admin}\n")).unwrap_or_default();
     let version = env!("CARGO_PKG_VERSION");
     banner::say(&format!(
-        "tidegate {version}\nlistening on http://{}\n{admin}{}",
+        "tidegate {version}\nlistening on {scheme}://{}\n{admin}{}",
         proxy.address(),
         describe(config, &gate)
     ));
@@ -103,14 +108,20 @@ async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: 
                     info!("{name}: stopping; a second one ends at once");
                     break Ok(());
                 }
-                Signal::Reload if watch.is_some() => reload_file(args, config, &proxy, &gate, &mut access),
-                Signal::Reload => info!("nothing to reload: started without a file"),
+                Signal::Reload if watch.is_some() => {
+                    reload_file(args, config, &proxy, &gate, &mut access, &mut certificates);
+                }
+                Signal::Reload => {
+                    info!("no file to reload: started without one");
+                    certificates.read_again(gate.now());
+                }
             },
             _ = look.tick() => {
                 access.look();
                 if watch.as_mut().is_some_and(Watch::has_changed) {
-                    reload_file(args, config, &proxy, &gate, &mut access);
+                    reload_file(args, config, &proxy, &gate, &mut access, &mut certificates);
                 }
+                certificates.look(gate.now());
             }
             () = panics::first() => break Err(panics::LAST_WORDS.to_owned()),
         }
@@ -130,13 +141,24 @@ async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: 
 ///
 /// # Errors
 /// A message for stderr.
-pub(crate) fn start(config: &config::Proxy, gate: &Gate, access: &Arc<Access>) -> Result<Proxy, String> {
+pub(crate) fn start(
+    config: &config::Proxy,
+    gate: &Gate,
+    access: &Arc<Access>,
+    certificates: &Certificates,
+) -> Result<Proxy, String> {
     let policy = config.policy(gate).map_err(|message| format!("error: {message}"))?;
     let listener = listen(config.listen, "[proxy] listen or --listen")?;
     let admin = config.admin.map(|address| listen(address, "[proxy] admin")).transpose()?;
-    let settings = Settings { access: Arc::clone(access), ..settings(config, &policy) };
+    let (tls, admin_tls) = (certificates.of("proxy"), certificates.of("admin"));
+    let settings = Settings { access: Arc::clone(access), tls, admin_tls, ..settings(config, &policy) };
     let proxy = Proxy::start(listener, admin, gate.clone(), policy, settings);
     proxy.map_err(|error| format!("error: the proxy cannot start: {error}"))
+}
+
+/// How a door is asked.
+pub(crate) fn scheme(certificates: &Certificates, door: &str) -> &'static str {
+    if certificates.of(door).is_some() { "https" } else { "http" }
 }
 
 /// Runs until it is stopped, then until the requests under way have ended.
@@ -192,14 +214,24 @@ fn settings(config: &config::Proxy, policy: &Policy) -> Settings {
     Settings { max_connections: wanted.min(room), client_timeout, log_lines_lost: log::lost, ..default }
 }
 
-fn reload_file(args: &Args, running: &config::Proxy, proxy: &Proxy, gate: &Gate, access: &mut AccessReloader) {
-    let reloaded = load(args).and_then(|(whole, config)| {
+fn reload_file(
+    args: &Args,
+    running: &config::Proxy,
+    proxy: &Proxy,
+    gate: &Gate,
+    access: &mut AccessReloader,
+    certificates: &mut Certificates,
+) {
+    let reloaded = load(args, config::load_again).and_then(|(whole, config)| {
         gate.reload(&whole.policy).map_err(|error| format!("error: {error}"))?;
         access.replace(&whole);
-        Ok(config)
+        Ok((whole.tls, config))
     });
     match reloaded {
-        Ok(config) => reload(running, &config, proxy, gate),
+        Ok((tls, config)) => {
+            certificates.reload(&tls.in_use(false, Some(&config)), gate.now());
+            reload(running, &config, proxy, gate);
+        }
         Err(problems) => error!("the file is refused, and the policy stays as it was:\n{problems}"),
     }
 }

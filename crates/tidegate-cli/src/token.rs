@@ -106,7 +106,8 @@ fn make(new: &New) -> Result<(), String> {
         let changed = if text.is_empty() { format!("{HEAD}{entry}") } else { format!("{}\n{entry}", text.trim_end()) };
         parsed(&new.at.file, &changed).map(|_| changed)
     })?;
-    crate::say(secret.text());
+    crate::say(secret.text())
+        .map_err(|message| format!("{message} The token is lost; revoke \"{}\" and make another", new.name))?;
     crate::say_error(&format!(
         "{} has the hash of \"{}\"; the token itself is shown this once",
         new.at.file.display(),
@@ -168,8 +169,7 @@ fn list(at: &At) -> Result<(), String> {
         };
         columns.row([certificate.name.clone(), certificate.grant.told(), of]);
     }
-    crate::say(columns.to_string().trim_end());
-    Ok(())
+    crate::say(columns.to_string().trim_end())
 }
 
 fn take_out(revoke: &Revoke) -> Result<(), String> {
@@ -194,8 +194,7 @@ fn take_out(revoke: &Revoke) -> Result<(), String> {
         }
         Ok(changed)
     })?;
-    crate::say(&format!("revoked: {name}; servers that read {} refuse it within a second", file.display()));
-    Ok(())
+    crate::say(&format!("revoked: {name}; servers that read {} refuse it within a second", file.display()))
 }
 
 /// The text without its token of this number: from its header up to the next one, whose comment above it stays.

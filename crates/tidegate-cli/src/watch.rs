@@ -1,12 +1,15 @@
 //! A file that is looked at now and then: has it changed?
+//!
+//! A file that takes the place of another by renaming may have its length and its time; its number is another.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Remembers a file's time of change and length.
+/// Remembers a file's time of change, length and number.
 pub(crate) struct Watch {
     file: PathBuf,
-    seen: Option<(SystemTime, u64)>,
+    seen: Option<Seen>,
 }
 
 impl Watch {
@@ -28,7 +31,9 @@ impl Watch {
     }
 }
 
-fn look(file: &Path) -> Option<(SystemTime, u64)> {
+type Seen = (SystemTime, u64, u64);
+
+fn look(file: &Path) -> Option<Seen> {
     let about = std::fs::metadata(file).ok()?;
-    Some((about.modified().ok()?, about.len()))
+    Some((about.modified().ok()?, about.len(), about.ino()))
 }

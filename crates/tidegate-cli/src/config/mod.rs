@@ -19,6 +19,7 @@ mod store;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod tokens;
 mod tree;
 mod udp;
@@ -29,6 +30,7 @@ pub(crate) use overrides::from_environment;
 pub(crate) use problem::ConfigError;
 pub(crate) use proxy::{Proxy, limit as proxy_limit};
 pub(crate) use store::{Remote, Store};
+pub(crate) use tls::Certificates;
 pub(crate) use tokens::{name as token_name, parse as parse_tokens};
 
 use problem::Problem;
@@ -40,6 +42,7 @@ use tidegate::{Algorithm, Capabilities, EMPTY_TABLE_BYTES, LimiterSpec, PROXY_LI
 use tidegate_doors::access::Network;
 use tidegate_doors::udp::Routing;
 use tidegate_events::StreamSpec;
+use tls::Look;
 use tree::{Entry, Table, Value};
 
 /// What a file says.
@@ -56,22 +59,44 @@ pub(crate) struct Config {
     pub(crate) proxy: Option<Proxy>,
     pub(crate) streams: Vec<StreamSpec>,
     pub(crate) audit: audit::Audit,
+    pub(crate) tls: Certificates,
+}
+
+impl Config {
+    /// The certificates of the doors that `serve` opens.
+    pub(crate) fn certificates(&self) -> Certificates {
+        self.tls.in_use(self.doors.http.is_some(), self.proxy.as_ref())
+    }
 }
 
 /// Largest file that is read, in bytes: a thousand limiters fit many times.
 const FILE_MAX: u64 = 4 << 20;
 
-const KNOWN: Known =
-    Known { here: &["store", "doors", "access", "limiter", "udp", "stream", "proxy", "audit"], later: &["admin"] };
+const KNOWN: Known = Known {
+    here: &["store", "doors", "access", "limiter", "udp", "stream", "proxy", "audit", "tls"],
+    later: &["admin"],
+};
 
 /// Reads a file, with the environment's settings over it.
 ///
 /// # Errors
 /// The file cannot be read, or every problem found in it.
 pub(crate) fn load(file: &Path, variables: Vec<(String, String)>) -> Result<Config, ConfigError> {
+    load_and(Look::AtCertificates, file, variables)
+}
+
+/// The same for a server that runs, and looks at certificates itself: one that has expired is no reason to refuse a new limit.
+///
+/// # Errors
+/// The file cannot be read, or every problem found in it.
+pub(crate) fn load_again(file: &Path, variables: Vec<(String, String)>) -> Result<Config, ConfigError> {
+    load_and(Look::Away, file, variables)
+}
+
+fn load_and(look: Look, file: &Path, variables: Vec<(String, String)>) -> Result<Config, ConfigError> {
     let name = file.display().to_string();
     let text = read_text(file).map_err(|message| ConfigError::whole(name.clone(), message))?;
-    parse(&name, text, file.parent().unwrap_or(Path::new("")), variables)
+    parse_and(look, &name, text, file.parent().unwrap_or(Path::new("")), variables)
 }
 
 /// Reads a text; `name` is what errors call it, and `folder` is where its relative paths start.
@@ -84,13 +109,23 @@ pub(crate) fn parse(
     folder: &Path,
     variables: Vec<(String, String)>,
 ) -> Result<Config, ConfigError> {
+    parse_and(Look::AtCertificates, name, text, folder, variables)
+}
+
+fn parse_and(
+    look: Look,
+    name: &str,
+    text: String,
+    folder: &Path,
+    variables: Vec<(String, String)>,
+) -> Result<Config, ConfigError> {
     let parsed = tree::parse(0, &text);
     let mut sources = vec![Source::File { name: name.to_owned(), text }];
     let mut problems = Vec::new();
     let config = match parsed {
         Ok(mut root) => {
             overrides::apply(variables, &mut root, &mut sources, &mut problems);
-            let mut config = read(&root, folder, &sources, &mut problems);
+            let mut config = read(&root, look, folder, &sources, &mut problems);
             access::read_tokens(&mut config.access, &root, &mut sources, &mut problems);
             config
         }
@@ -122,7 +157,7 @@ fn read_text(file: &Path) -> Result<String, String> {
     }
 }
 
-fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Problem>) -> Config {
+fn read(root: &Table, look: Look, folder: &Path, sources: &[Source], problems: &mut Vec<Problem>) -> Config {
     let mut config = Config::default();
     // What is refused by itself is not told a second time by what refers to it.
     let mut refused: Vec<&str> = Vec::new();
@@ -156,6 +191,7 @@ fn read(root: &Table, folder: &Path, sources: &[Source], problems: &mut Vec<Prob
             }
             "limiter" => config.policy = limiter::read(&entry.node, sources, problems),
             "stream" => config.streams = stream::read(&entry.node, problems),
+            "tls" => config.tls = tls::read(entry, look, folder, problems),
             // Below, when all limiters are known.
             "udp" => {}
             other => problems.push(Problem { place: Some(entry.name_place), message: stranger(other) }),

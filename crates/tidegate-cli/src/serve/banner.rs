@@ -3,7 +3,6 @@
 use crate::config::{Config, Doors};
 use crate::human;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::path::Path;
 use tracing::warn;
 
@@ -31,23 +30,25 @@ fn text(listening: &Doors, file: Option<&Path>, config: &Config) -> String {
     };
     let mut text = String::new();
     let _ = writeln!(text, "tidegate {}", env!("CARGO_PKG_VERSION"));
-    for (scheme, address) in [("http", listening.http), ("udp", listening.udp)] {
+    let http = if config.tls.http.is_some() { "https" } else { "http" };
+    for (scheme, address) in [(http, listening.http), ("udp", listening.udp)] {
         if let Some(address) = address {
             let _ = writeln!(text, "listening on {scheme}://{address}");
         }
     }
     let _ = write!(text, "policy: {policy}, {limiters}; state: {state}");
-    if let (None, Some(http)) = (file, listening.http) {
-        let _ = write!(text, "\n\n{}", to_try(http, listening.udp, config));
+    if let (None, Some(address)) = (file, listening.http) {
+        let _ = write!(text, "\n\n{}", to_try(&format!("{http}://{address}"), listening, config));
     }
     text
 }
 
-fn to_try(http: SocketAddr, udp: Option<SocketAddr>, config: &Config) -> String {
+fn to_try(url: &str, listening: &Doors, config: &Config) -> String {
     // As it was called: after `cargo run` it is not on the path.
     let tidegate = std::env::args().next().unwrap_or_else(|| "tidegate".to_owned());
-    let server = if Some(http) == Doors::default().http { String::new() } else { format!(" --server http://{http}") };
-    let over_udp = udp.map_or_else(String::new, |udp| {
+    let is_default = listening.http == Doors::default().http && config.tls.http.is_none();
+    let server = if is_default { String::new() } else { format!(" --server {url}") };
+    let over_udp = listening.udp.map_or_else(String::new, |udp| {
         format!("\x20 # the same limit over UDP\n\x20 {tidegate} udp {udp} over_limit api ip=192.0.2.1\n\n")
     });
     let events = config.streams.first().map_or_else(String::new, |stream| {
@@ -60,10 +61,10 @@ fn to_try(http: SocketAddr, udp: Option<SocketAddr>, config: &Config) -> String 
     format!(
         "Things to try:\n\n\
          \x20 # the sixth in a row is denied\n\
-         \x20 curl -i http://{http}/v1/hit -d '{{\"limiter\":\"api\",\"key\":\"u1\"}}'\n\n\
+         \x20 curl -i {url}/v1/hit -d '{{\"limiter\":\"api\",\"key\":\"u1\"}}'\n\n\
          {over_udp}\
          \x20 # a user and an address: both must allow, and both are charged or neither\n\
-         \x20 curl -i 'http://{http}/v1/allowed?user=u1&ip=192.0.2.1'\n\n\
+         \x20 curl -i '{url}/v1/allowed?user=u1&ip=192.0.2.1'\n\n\
          {events}\
          \x20 # what there is, and what it did\n\
          \x20 {tidegate} limiters{server}\n\n\

@@ -7,6 +7,7 @@
 pub(crate) mod access;
 mod audit;
 pub(crate) mod banner;
+pub(crate) mod certificates;
 mod listen;
 pub(crate) mod notify;
 mod reload;
@@ -21,6 +22,7 @@ use crate::config::{self, Config, Doors, Listening};
 use crate::log::{self, LogFormat};
 use crate::{panics, room};
 use access::AccessReloader;
+use certificates::Certificates;
 use reload::{Reloader, Running};
 use signals::{Signal, Signals};
 use std::net::SocketAddr;
@@ -95,6 +97,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     let audit = audit::open(&config)?;
     let responder = Responder::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
     let responder = Arc::new(responder);
+    let certificates = Certificates::open(&config.certificates(), gate.now())?;
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let listening =
@@ -110,6 +113,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
             streams: Arc::clone(&streams),
             access: Arc::clone(access.access()),
             audit: Arc::clone(&audit),
+            tls: certificates.of("http"),
             ..http_settings()
         };
         tasks.spawn(http_door(listener, address, gate.clone(), settings, stopped.clone()));
@@ -118,10 +122,12 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
         tasks.spawn(udp_door(sockets, Arc::clone(&responder), counters, stopped.clone()));
         tasks.spawn(unrouted::run(Arc::clone(responder.counts()), stopped.clone()));
     }
-    let proxy = config.proxy.as_ref().map(|proxy| crate::proxy::start(proxy, &gate, access.access()));
-    let proxy = proxy.transpose()?.map(Arc::new);
+    let start = |proxy| crate::proxy::start(proxy, &gate, access.access(), &certificates);
+    let proxy = config.proxy.as_ref().map(start).transpose()?.map(Arc::new);
     if let Some((proxy, settings)) = proxy.as_ref().zip(config.proxy.as_ref()) {
-        banner::say(&format!("proxy on http://{}, {}", proxy.address(), crate::proxy::describe(settings, &gate)));
+        let scheme = crate::proxy::scheme(&certificates, "proxy");
+        let does = crate::proxy::describe(settings, &gate);
+        banner::say(&format!("proxy on {scheme}://{}, {does}", proxy.address()));
         tasks.spawn(crate::proxy::beside(Arc::clone(proxy), told_to_stop(stopped.clone())));
     }
     notify::tell("READY=1");
@@ -131,7 +137,8 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     tasks.spawn(tending::run(gate.clone(), watch, config.store.clone(), stopped.clone()));
     tasks.spawn(audit::watch(Arc::clone(&audit), stopped.clone()));
     let (config, reload) = (Arc::new(config), Arc::new(Notify::new()));
-    let running = Running { gate: gate.clone(), responder, proxy, access, audit, config: Arc::clone(&config) };
+    let running =
+        Running { gate: gate.clone(), responder, proxy, access, certificates, audit, config: Arc::clone(&config) };
     tasks.spawn(reload::run(reloader, running, Arc::clone(&reload), stopped));
     // Nothing is done here that could panic: what is left in order is stopped and saved below.
     let outcome = loop {

@@ -1,6 +1,7 @@
 //! Reloading: a new policy on the same states, or the old policy and a word on what is wrong.
 
 use super::access::AccessReloader;
+use super::certificates::Certificates;
 use super::{audit, told_to_stop};
 use crate::config::{self, Config};
 use crate::human;
@@ -26,6 +27,7 @@ pub(super) struct Running {
     pub(super) responder: Arc<Responder>,
     pub(super) proxy: Option<Arc<Proxy>>,
     pub(super) access: AccessReloader,
+    pub(super) certificates: Certificates,
     pub(super) audit: Arc<Audit>,
     /// What the process started with.
     pub(super) config: Arc<Config>,
@@ -50,9 +52,13 @@ pub(super) async fn run(
         };
         panic_point("reload");
         running.access.look();
+        running.certificates.look(running.gate.now());
         match (&mut reloader, asked_by) {
             (Some(reloader), Some(who)) => reloader.reload(&mut running, who).await,
-            (None, Some(_)) => info!("nothing to reload: started without a file"),
+            (None, Some(_)) => {
+                info!("no policy to reload: started without a file");
+                running.certificates.read_again(running.gate.now());
+            }
             (_, None) => {}
         }
     }
@@ -79,14 +85,15 @@ impl Reloader {
 
     /// Reads the file and puts its policy in force; `who` asked for it.
     async fn reload(&mut self, running: &mut Running, who: &str) {
-        let Running { gate, responder, proxy, access, audit, config: started } = running;
+        let Running { gate, responder, proxy, access, certificates, audit, config: started } = running;
         // Whoever asked for it, what is there now is about to be read.
         let _ = self.watch.has_changed();
         let file = self.file.clone();
         let engine = gate.clone();
         // Both are blocking: a file, and tables that go over to another layout.
         let read = tokio::task::spawn_blocking(move || {
-            let config = config::load(&file, config::from_environment()).map_err(|problems| problems.to_string())?;
+            let config =
+                config::load_again(&file, config::from_environment()).map_err(|problems| problems.to_string())?;
             let reloaded = engine.reload(&config.policy).map_err(|error| format!("error: {error}"))?;
             Ok::<_, String>((config, reloaded))
         });
@@ -106,6 +113,7 @@ impl Reloader {
                 let detail = audit::difference(self.in_force.as_ref().unwrap_or(started), &config);
                 let change = Change { who: who.to_owned(), what: "reload", detail, ..Change::default() };
                 audit.note(gate.now(), &change).await;
+                certificates.reload(&config.certificates(), gate.now());
                 for limiter in reloaded.afresh {
                     warn!("limiter {limiter} has another algorithm: its counters start afresh, its blocks are kept");
                 }

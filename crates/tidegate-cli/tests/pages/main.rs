@@ -105,6 +105,11 @@ fn exposing_it() {
 }
 
 #[test]
+fn tls() {
+    check("docs/guide/tls.md", 7, &Scene { toml: "tidegate.toml", ..Scene::default() });
+}
+
+#[test]
 fn migrating_from_pause() {
     let redis = servers::Server::redis(&[]);
     let config = "[store]\nkind = \"redis\"\nurl = \"redis://127.0.0.1:6379\"\n[[limiter]]\nname = \"notify\"\nalgorithm = \"buckets\"\n\

@@ -93,7 +93,7 @@ impl Shell {
         match sign {
             "http.server" => std::net::TcpStream::connect(format!("127.0.0.1:{}", self.ports[4])).is_ok(),
             "watch" => missing(shown, output).is_none(),
-            _ => output.contains("listening on http://"),
+            _ => output.contains("listening on http"),
         }
     }
 
