@@ -131,7 +131,7 @@ impl From<io::Error> for Fault {
 /// How far ahead of the clock saved times may be and still hold: clocks are set right by small steps all the time.
 pub(crate) const AHEAD_MAX: Micros = Micros::from_secs(60);
 
-/// Saved times that were ahead of the clock by more than [`AHEAD_MAX`], and were carried to now.
+/// Saved times that were ahead of the clock by more than a minute, and were carried to now.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Carried {
     /// How far ahead they were.
