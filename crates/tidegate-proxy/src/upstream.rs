@@ -2,14 +2,14 @@
 
 use http::Uri;
 use http::uri::{Authority, Scheme};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tidegate::{Tls, TlsFiles};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -110,25 +110,8 @@ fn server_name(authority: &Authority) -> Result<ServerName<'static>, String> {
 }
 
 fn config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    let mut roots = RootCertStore::empty();
-    match ca {
-        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
-        Some(file) => {
-            let refusal = |error: &dyn std::fmt::Display| {
-                format!("{} cannot be read as certificates: {error}; name a PEM file", file.display())
-            };
-            for certificate in CertificateDer::pem_file_iter(file).map_err(|error| refusal(&error))? {
-                roots.add(certificate.map_err(|error| refusal(&error))?).map_err(|error| refusal(&error))?;
-            }
-            if roots.is_empty() {
-                return Err(refusal(&"it has none"));
-            }
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| error.to_string())?;
-    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+    let tls = Tls::load(TlsFiles { ca: ca.map(Path::to_owned), client: None })?;
+    Ok(Arc::clone(tls.config()))
 }
 
 /// The bytes to and from the upstream.

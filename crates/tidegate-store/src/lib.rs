@@ -25,14 +25,14 @@ mod snapshot;
 mod stats;
 mod store;
 mod table;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub use clock::Clock;
 pub use directory::{Directory, SnapshotError};
 pub use layout::Shape;
 pub use memory::Memory;
 pub use panic_point::panic_point;
-#[cfg(feature = "remote")]
-pub use remote::{Tls, TlsFiles};
 pub use shard::Counts;
 pub use snapshot::{Carried, Loaded};
 pub use stats::KeyStats;
@@ -41,3 +41,5 @@ pub use store::{
     Swap, UrlError, When,
 };
 pub use table::{EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, PageOf, Part, PartAnswer, Table, Which, decide_all};
+#[cfg(feature = "tls")]
+pub use tls::{Tls, TlsFiles};

@@ -43,5 +43,5 @@ pub use tidegate_store::{
     Capabilities, Carried, Clock, Counts, EMPTY_TABLE_BYTES, KeyStats, Layout, Meaning, SnapshotError, Store,
     StoreError, StoreUrl, UrlError, Which, panic_point, private_file,
 };
-#[cfg(feature = "remote")]
+#[cfg(feature = "tls")]
 pub use tidegate_store::{Tls, TlsFiles};

@@ -1,4 +1,4 @@
-//! TLS towards a store: the trusted CAs, and the client's certificate.
+//! TLS towards a store, and towards the proxy's upstream: the trusted CAs, and the client's certificate.
 //!
 //! Verification is always on. Files are read once, when the settings are.
 
@@ -64,8 +64,17 @@ impl Tls {
         Ok(Tls { files, config: Arc::new(config) })
     }
 
+    /// The same for a caller that shakes hands itself.
+    #[must_use]
+    pub fn config(&self) -> &Arc<ClientConfig> {
+        &self.config
+    }
+
     /// Shakes hands with the server at this address.
-    pub(crate) async fn over(&self, stream: TcpStream, address: &str) -> Result<TlsStream<TcpStream>, String> {
+    ///
+    /// # Errors
+    /// Why the handshake failed, with what is wrong with the certificate.
+    pub async fn over(&self, stream: TcpStream, address: &str) -> Result<TlsStream<TcpStream>, String> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
         let name = name.map_err(|_| format!("\"{host}\" is no name that a certificate can have"))?;
