@@ -99,6 +99,28 @@ fn name(table: &Table) -> Option<&str> {
     }
 }
 
+/// Reads an array of tables that have no names, and are counted instead: `[[name]]`.
+pub(super) fn read_tables<T>(
+    node: Option<&Node>,
+    name: &str,
+    known: &Known,
+    problems: &mut Vec<Problem>,
+    read: impl Fn(&mut Section<'_>, Place) -> Option<T>,
+) -> Vec<T> {
+    let Some(node) = node else { return Vec::new() };
+    let Some(tables) = tables(node) else {
+        let message = format!("{name}: it must be an array of tables; write [[{name}]] above each one's settings");
+        problems.push(Problem { place: Some(node.place), message });
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    for (index, (table, place)) in tables.into_iter().enumerate() {
+        let mut section = Section::open(format!("{name} {}", index + 1), table, known, problems);
+        all.extend(read(&mut section, place));
+    }
+    all
+}
+
 /// The tables of an array of tables, with their places; `None`: it is something else.
 pub(super) fn tables(node: &Node) -> Option<Vec<(&Table, Place)>> {
     let Value::Array(array) = &node.value else { return None };

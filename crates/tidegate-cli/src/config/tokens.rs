@@ -3,11 +3,11 @@
 //! Invariant: a file that is refused grants nothing.
 
 use super::access::each;
-use super::limiter::tables;
+use super::limiter::read_tables;
 use super::problem::{ConfigError, Problem};
 use super::section::{Known, Section};
 use super::source::{Place, Source};
-use super::tree::{self, Node, Table, Value};
+use super::tree::{self, Node, Value};
 use super::{read_text, section};
 use crate::calendar;
 use std::path::Path;
@@ -58,8 +58,9 @@ pub(super) fn read(source: usize, text: &str, problems: &mut Vec<Problem>) -> To
         let message = section::unknown(&entry.name, &KNOWN);
         problems.push(Problem { place: Some(entry.name_place), message });
     }
-    let tokens = read_all(&root, "token", &KNOWN_TOKEN, problems, read_token);
-    let certificates = read_all(&root, "certificate", &KNOWN_CERTIFICATE, problems, read_certificate);
+    let node = |name| root.position(name).map(|at| &root.entries[at].node);
+    let tokens = read_tables(node("token"), "token", &KNOWN_TOKEN, problems, read_token);
+    let certificates = read_tables(node("certificate"), "certificate", &KNOWN_CERTIFICATE, problems, read_certificate);
     if problems.len() > before {
         return Tokens::default();
     }
@@ -67,27 +68,6 @@ pub(super) fn read(source: usize, text: &str, problems: &mut Vec<Problem>) -> To
         problems.push(Problem { place: Some(Place { source, start: 0, end: 0 }), message });
         Tokens::default()
     })
-}
-
-fn read_all<T>(
-    root: &Table,
-    name: &str,
-    known: &Known,
-    problems: &mut Vec<Problem>,
-    read: impl Fn(&mut Section<'_>, Place) -> Option<T>,
-) -> Vec<T> {
-    let Some(node) = root.position(name).map(|at| &root.entries[at].node) else { return Vec::new() };
-    let Some(tables) = tables(node) else {
-        let message = format!("{name}: it must be an array of tables; write [[{name}]] above each one's settings");
-        problems.push(Problem { place: Some(node.place), message });
-        return Vec::new();
-    };
-    let mut all = Vec::new();
-    for (index, (table, place)) in tables.into_iter().enumerate() {
-        let mut section = Section::open(format!("{name} {}", index + 1), table, known, problems);
-        all.extend(read(&mut section, place));
-    }
-    all
 }
 
 fn read_token(section: &mut Section<'_>, place: Place) -> Option<Token> {

@@ -4,7 +4,7 @@
 //! What a pattern may be is checked by the door; here its refusals are given a place.
 
 use super::access::each;
-use super::limiter::{ipv6_prefix, tables};
+use super::limiter::{ipv6_prefix, read_tables};
 use super::problem::Problem;
 use super::section::{Known, Section, Text};
 use super::source::Place;
@@ -40,9 +40,9 @@ pub(super) fn read(entry: &Entry, limiters: &[&str], problems: &mut Vec<Problem>
     let rules = |name| table.position(name).map(|at| &table.entries[at].node);
     let (counts, rewrites, routes) = (rules("count"), rules("rewrite"), rules("route"));
     let routing = Routing {
-        counts: read_all(counts, "udp.count", &KNOWN_COUNT, problems, read_count),
-        rewrites: read_all(rewrites, "udp.rewrite", &KNOWN_REWRITE, problems, read_rewrite),
-        routes: read_all(routes, "udp.route", &KNOWN_ROUTE, problems, |section, place| {
+        counts: read_tables(counts, "udp.count", &KNOWN_COUNT, problems, read_count),
+        rewrites: read_tables(rewrites, "udp.rewrite", &KNOWN_REWRITE, problems, read_rewrite),
+        routes: read_tables(routes, "udp.route", &KNOWN_ROUTE, problems, |section, place| {
             read_route(section, place, limiters)
         }),
     };
@@ -65,28 +65,6 @@ pub(super) fn without_a_door(root: &Table) -> Option<Problem> {
                   or leave the rules out"
             .to_owned(),
     })
-}
-
-fn read_all<T>(
-    node: Option<&Node>,
-    name: &str,
-    known: &Known,
-    problems: &mut Vec<Problem>,
-    read: impl Fn(&mut Section<'_>, Place) -> Option<T>,
-) -> Vec<T> {
-    let Some(node) = node else { return Vec::new() };
-    let Some(tables) = tables(node) else {
-        let message = format!("{name}: it must be an array of tables; write [[{name}]] above each rule's settings");
-        problems.push(Problem { place: Some(node.place), message });
-        return Vec::new();
-    };
-    let mut all = Vec::new();
-    for (index, (table, place)) in tables.into_iter().enumerate() {
-        // Rules have no names, so they are counted.
-        let mut section = Section::open(format!("{name} {}", index + 1), table, known, problems);
-        all.extend(read(&mut section, place));
-    }
-    all
 }
 
 fn read_count(section: &mut Section<'_>, place: Place) -> Option<Count> {
