@@ -26,12 +26,12 @@ pub use open::{OpenError, Saves, Settings, StoreSettings};
 use crate::{Answer, AskError, Clock, Policy, Request, Target};
 use arc_swap::ArcSwap;
 use error_stats::ErrorStats;
-use limiter::Live;
+use limiter::{InForce, Live};
 use open::{FailureSettings, Snapshots};
 use plan::{Check, Plan};
 use shares::Shares;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use tidegate_core::all_or_nothing::{Intent, Ruling};
@@ -68,6 +68,8 @@ struct Inner {
     local: Store,
     clock: Clock,
     live: ArcSwap<Live>,
+    /// Spares a look at the policy where each of its limiters has one limit.
+    any_has_several_limits: AtomicBool,
     shares: Shares,
     snapshots: Option<Snapshots>,
     tend_turn: AtomicUsize,
@@ -107,13 +109,12 @@ impl Gate {
         let live = self.0.live.load_full();
         if !self.0.store.answers()
             && let Target::Limiter { name, key } = request.target
-            && let limiter = live.limiter(name)?
+            && let limiter = live.limiter_for(name, key)?
             && !request.explain
             && !limiter.is_shared()
             && limiter.is_enforced()
             && !limiter.by_address
         {
-            check_key(key)?;
             return Ok(self.decide_one_degraded(limiter, key, request));
         }
         let plan = Plan::of(&live, request)?;
@@ -134,8 +135,7 @@ impl Gate {
             && !request.explain
         {
             // The common case: one table, and no lists to be made for it.
-            check_key(key)?;
-            let limiter = live.limiter(name)?;
+            let limiter = live.limiter_for(name, key)?;
             if limiter.by_address {
                 return Ok(self.decide_plan(&Plan::of(&live, request)?, request));
             }
@@ -144,10 +144,9 @@ impl Gate {
                 at = self.now();
                 at
             };
-            if !limiter.is_enforced() {
+            let Some(spec) = limiter.enforced() else {
                 return Ok(limiter.disabled_answer(self.now()));
-            }
-            let spec = limiter.in_force();
+            };
             let ruling = limiter.table.decide(&spec.rules, key, request.cost, request.intent, clock);
             return Ok(plan::answered(&spec, &ruling, at));
         }
@@ -189,8 +188,8 @@ impl Gate {
             return Err(AskError::Remote);
         }
         check_key(key)?;
-        let decide = || limiter.table.decide(&limiter.in_force().rules, key, cost, Intent::Hit, || self.now());
-        Ok(limiter.is_enforced().then(decide))
+        let decide = |spec: InForce<'_>| limiter.table.decide(&spec.rules, key, cost, Intent::Hit, || self.now());
+        Ok(limiter.enforced().map(decide))
     }
 
     /// Decides a plan by this process's own tables.
@@ -266,7 +265,10 @@ impl Gate {
             old.is_ok_and(|old| old.spec.rules.algorithm() != spec.rules.algorithm())
         };
         let afresh = policy.limiters().iter().filter(afresh).map(|spec| spec.name.clone()).collect();
-        self.0.live.store(Arc::new(self.0.live_for(policy)));
+        let live = self.0.live_for(policy);
+        // A request between the two is explained without need, or by the old policy, as it is decided.
+        self.0.any_has_several_limits.store(live.any_has_several_limits(), Relaxed);
+        self.0.live.store(Arc::new(live));
         self.forget_others(policy);
         Ok(Reloaded { afresh })
     }

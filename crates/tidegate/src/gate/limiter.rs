@@ -8,8 +8,8 @@ use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
-use tidegate_core::Micros;
 use tidegate_core::all_or_nothing::{Intent, Ruling};
+use tidegate_core::{Micros, check_key};
 use tidegate_store::{Layout, Memory, Question, Store, Table};
 
 /// The policy in force, with each limiter's table.
@@ -19,8 +19,6 @@ pub(super) struct Live {
     by_name: HashMap<String, usize, RandomState>,
     /// Limiters with `by`, by domain, in definition order.
     by_domain: HashMap<Option<String>, Vec<usize>>,
-    /// Spares the look-up by name where each limiter has one limit.
-    pub(super) any_has_several_limits: bool,
 }
 
 /// One limiter of the policy in force: a handle that spares the look-up by name.
@@ -70,12 +68,7 @@ impl Live {
         local_share: f64,
         shares: &Shares,
     ) -> Live {
-        let mut live = Live {
-            limiters: Vec::new(),
-            by_name: HashMap::default(),
-            by_domain: HashMap::new(),
-            any_has_several_limits: false,
-        };
+        let mut live = Live { limiters: Vec::new(), by_name: HashMap::default(), by_domain: HashMap::new() };
         for (index, spec) in policy.limiters().iter().enumerate() {
             live.limiters.push(Limiter::new(stores, memory, spec, local_share, shares));
             live.by_name.insert(spec.name.clone(), index);
@@ -83,8 +76,20 @@ impl Live {
                 live.by_domain.entry(spec.domain.clone()).or_default().push(index);
             }
         }
-        live.any_has_several_limits = live.limiters.iter().any(Limiter::has_several_limits);
         live
+    }
+
+    /// May a request violate more than one limit of some limiter?
+    pub(super) fn any_has_several_limits(&self) -> bool {
+        self.limiters.iter().any(Limiter::has_several_limits)
+    }
+
+    /// The limiter of this name, for a key that it may have.
+    #[inline]
+    pub(super) fn limiter_for(&self, name: &str, key: &[u8]) -> Result<&Limiter, AskError> {
+        // The key first: a bad one is refused whatever the limiter.
+        check_key(key)?;
+        self.limiter(name)
     }
 
     pub(super) fn limiter(&self, name: &str) -> Result<&Limiter, AskError> {
@@ -135,7 +140,13 @@ impl Limiter {
         }
     }
 
-    /// False while it is disabled: then it allows everything and counts nothing.
+    /// The limiter with the rules by which it decides now; `None`: it is disabled, allows everything and counts nothing.
+    #[inline]
+    pub(super) fn enforced(&self) -> Option<InForce<'_>> {
+        self.is_enforced().then(|| self.in_force())
+    }
+
+    /// False while it is disabled.
     #[must_use]
     #[inline]
     pub fn is_enforced(&self) -> bool {

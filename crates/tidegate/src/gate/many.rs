@@ -66,6 +66,11 @@ impl Batch {
 }
 
 impl HitAnswer {
+    #[inline]
+    fn of(ruled: Ruled<'_>) -> HitAnswer {
+        ruled.map_or(HitAnswer::Disabled, |(spec, ruling)| HitAnswer::ruled(spec, ruling))
+    }
+
     /// A ruling by the rules of `spec`.
     #[inline]
     pub(super) fn ruled(spec: &InForce<'_>, ruling: Ruling) -> HitAnswer {
@@ -81,7 +86,7 @@ impl Gate {
         Batch { now, by: (!self.is_embedded()).then(|| self.deadline()) }
     }
 
-    /// Hits many keys, each on its own; `each` is told a hit's place in `hits` and its answer. Hits on one key are decided in
+    /// Hits many keys, each on its own; `each` gets a hit's place in `hits` and its answer. Hits on one key are decided in
     /// their order. On the embedded store, keys of one limiter are looked up side by side, several times as fast as one by
     /// one. For a store on other machines all are sent before any is waited for; that blocks the thread, until the batch's
     /// deadline at most: not for async code.
@@ -93,7 +98,8 @@ impl Gate {
         }
         let Some(first) = hits.first() else { return };
         if hits.iter().all(|hit| Arc::ptr_eq(&hit.limiter.table, &first.limiter.table)) {
-            return hit_same(first.limiter, hits.iter().map(|hit| hit.key), cost, batch, each);
+            let keys = hits.iter().map(|hit| hit.key);
+            return hit_same(first.limiter, keys, cost, batch.now, |place, ruled| each(place, HitAnswer::of(ruled)));
         }
         // One pass for each limiter.
         let mut left: Vec<usize> = (0..hits.len()).collect();
@@ -101,7 +107,7 @@ impl Gate {
             let same: Vec<usize> =
                 left.extract_if(.., |place| Arc::ptr_eq(&hits[*place].limiter.table, &limiter.table)).collect();
             let keys = same.iter().map(|place| hits[*place].key);
-            hit_same(limiter, keys, cost, batch, |index, answer| each(same[index], answer));
+            hit_same(limiter, keys, cost, batch.now, |index, ruled| each(same[index], HitAnswer::of(ruled)));
         }
     }
 
@@ -114,13 +120,11 @@ impl Gate {
         let limiter = self.limiter(limiter)?;
         let keys: Vec<Cow<'_, [u8]>> = keys.iter().map(|key| limiter.spec.key_by_name(key)).collect();
         keys.iter().try_for_each(|key| check_key(key))?;
-        let (now, spec) = (self.now(), limiter.in_force());
-        if !limiter.is_enforced() {
-            return Ok(vec![limiter.disabled_answer(now); keys.len()]);
-        }
-        let mut answers = Vec::with_capacity(keys.len());
-        limiter.table.hit_many(&spec.rules, keys.iter().map(|key| &**key), cost, now, |ruling| {
-            answers.push(answered(&spec, &ruling, now));
+        let (now, mut answers) = (self.now(), Vec::with_capacity(keys.len()));
+        hit_same(&limiter, keys.iter().map(|key| &**key), cost, now, |_, ruled| {
+            answers.push(
+                ruled.map_or_else(|| limiter.disabled_answer(now), |(spec, ruling)| answered(spec, &ruling, now)),
+            );
         });
         Ok(answers)
     }
@@ -133,10 +137,7 @@ impl Gate {
     }
 
     async fn ask_one(&self, Hit { limiter, key }: &Hit<'_>, asked: &Asked, batch: &Batch) -> HitAnswer {
-        if !limiter.is_enforced() {
-            return HitAnswer::Disabled;
-        }
-        let spec = limiter.in_force();
+        let Some(spec) = limiter.enforced() else { return HitAnswer::Disabled };
         if limiter.is_shared() {
             let ruling = limiter.table.decide(&spec.rules, key, asked.cost, Intent::Hit, || batch.now);
             return HitAnswer::ruled(&spec, ruling);
@@ -157,22 +158,24 @@ impl Gate {
     }
 }
 
-/// Hits of one limiter on the embedded store, in their order.
+/// A ruling with the rules that it was made by; `None`: the limiter is disabled.
+type Ruled<'a> = Option<(&'a InForce<'a>, Ruling)>;
+
+/// Hits of one limiter on the embedded store, in their order; `each` gets a hit's place among `keys`.
 #[inline]
 fn hit_same<'k>(
     limiter: &Limiter,
     keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
     cost: u32,
-    batch: &Batch,
-    mut each: impl FnMut(usize, HitAnswer),
+    now: Micros,
+    mut each: impl FnMut(usize, Ruled<'_>),
 ) {
-    if !limiter.is_enforced() {
-        return (0..keys.len()).for_each(|place| each(place, HitAnswer::Disabled));
-    }
-    let spec = limiter.in_force();
+    let Some(spec) = limiter.enforced() else {
+        return (0..keys.len()).for_each(|place| each(place, None));
+    };
     let mut place = 0;
-    limiter.table.hit_many(&spec.rules, keys, cost, batch.now, |ruling| {
-        each(place, HitAnswer::ruled(&spec, ruling));
+    limiter.table.hit_many(&spec.rules, keys, cost, now, |ruling| {
+        each(place, Some((&spec, ruling)));
         place += 1;
     });
 }

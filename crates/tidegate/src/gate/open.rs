@@ -258,6 +258,7 @@ impl Gate {
         let runtime = (!store.is_embedded()).then(Handle::current);
         let (tended, ended) = mpsc::channel();
         let gate = Gate(Arc::new(Inner {
+            any_has_several_limits: live.any_has_several_limits().into(),
             live: ArcSwap::from_pointee(live),
             store,
             memory,

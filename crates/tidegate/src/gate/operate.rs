@@ -9,6 +9,7 @@ use crate::{Analyzed, AskError, Incremented, Request, Status, Target};
 use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{IfBlocked, Intent};
@@ -56,11 +57,10 @@ impl Gate {
     ) -> Result<Incremented, AskError> {
         let (limiter, key) = &self.limiter_of(limiter, key)?;
         limiter.check_buckets("increment")?;
-        if !limiter.is_enforced() {
+        let Some(spec) = limiter.enforced() else {
             let timestamp = at.unwrap_or_else(|| self.now());
             return Ok(Incremented { timestamp, counted: false, degraded: None });
-        }
-        let spec = limiter.in_force();
+        };
         let question = limiter.question(&spec, key);
         let told = self.within_deadline(limiter, &question, async |when| {
             limiter.store.increment(&question, count, at, when).await
@@ -80,10 +80,9 @@ impl Gate {
     pub async fn analyze(&self, limiter: &str, key: &[u8], if_blocked: IfBlocked) -> Result<Analyzed, AskError> {
         let (limiter, key) = &self.limiter_of(limiter, key)?;
         limiter.check_buckets("analyze")?;
-        if !limiter.is_enforced() {
+        let Some(spec) = limiter.enforced() else {
             return Ok(Analyzed { at: self.now(), status: Status::Ok, degraded: None });
-        }
-        let spec = limiter.in_force();
+        };
         let question = limiter.question(&spec, key);
         let found = self
             .within_deadline(limiter, &question, async |when| limiter.store.analyze(&question, if_blocked, when).await);
@@ -211,8 +210,8 @@ impl Gate {
         match request.target {
             Target::Attributes { .. } => true,
             Target::Limiter { name, .. } => {
-                let live = self.0.live.load();
-                live.any_has_several_limits && live.limiter(name).is_ok_and(Limiter::has_several_limits)
+                self.0.any_has_several_limits.load(Relaxed)
+                    && self.0.live.load().limiter(name).is_ok_and(Limiter::has_several_limits)
             }
         }
     }
@@ -252,8 +251,7 @@ impl Gate {
 
     /// A limiter, and the key that it uses for the one that was named.
     fn limiter_of<'k>(&self, limiter: &str, key: &'k [u8]) -> Result<(Limiter, Cow<'k, [u8]>), AskError> {
-        check_key(key)?;
-        let limiter = self.limiter(limiter)?;
+        let limiter = self.0.live.load().limiter_for(limiter, key)?.clone();
         let key = limiter.spec.key_by_name(key);
         check_key(&key)?;
         Ok((limiter, key))

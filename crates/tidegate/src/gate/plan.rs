@@ -72,9 +72,7 @@ impl<'a> Plan<'a> {
     pub(super) fn of(live: &'a Live, request: &Request<'a>) -> Result<Plan<'a>, AskError> {
         match request.target {
             Target::Limiter { name, key } => {
-                // The key first: a bad one is refused whatever the limiter.
-                check_key(key)?;
-                let limiter = live.limiter(name)?;
+                let limiter = live.limiter_for(name, key)?;
                 Ok(Plan(vec![Check::new(limiter, limiter.spec.key_by_name(key))?]))
             }
             Target::Attributes { domain, attributes } => {
