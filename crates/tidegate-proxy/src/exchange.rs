@@ -102,7 +102,7 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
     };
     let key = state.keys.key(parts_of_key, templates, &target, &parts, from);
     let name = state.shares_counts().then(|| key::name(parts_of_key, templates, &target, &parts, from));
-    let text = state.is_charged().then(|| key::text(parts_of_key, templates, &target, &parts, from));
+    let text = key::text(parts_of_key, templates, &target, &parts, from);
     let is_empty = length.map_or_else(|| body.is_end_stream(), |length| length == 0);
     let body = (!is_empty).then(|| ClientBody::new(body, client.idle_timeout(client.state.client_ticks)));
     let exchange = Exchange {
@@ -254,8 +254,8 @@ struct Exchange {
     has_body: bool,
     /// Its key at the turnstile; with a name, it is counted at the store.
     place: (KeyHash, Option<Name>),
-    /// Its key at the gate, where starts are charged there.
-    key: Option<KeyText>,
+    /// Its key at the gate.
+    key: KeyText,
 }
 
 /// What a request needs to be sent.
@@ -347,7 +347,7 @@ impl Exchange {
 
     /// Charges the start at the gate's limiter.
     fn charge(&self, rules: &Rules) -> Charge {
-        self.key.as_ref().map_or(Charge::Allowed, |key| self.state().charge(rules, key))
+        self.state().charge(rules, &self.key)
     }
 
     /// Back into line until the gate says yes, too. Nobody else of the key starts before the next window. A key that is blocked does
@@ -356,12 +356,12 @@ impl Exchange {
         let Ready { mut link, mut slot, under_way } = ready;
         loop {
             self.client.pool().put_unused(link);
-            slot.exhaust();
             let (until, rules) = (slot.until(), self.state().rules.load_full());
             if let Charge::Blocked(wait) = denied {
                 self.state().metrics.note_denied();
                 return Err(Box::new(rules.denials.denied(Reason::Blocked, wait, self.state().clock.now())));
             }
+            slot.exhaust();
             if rules.rejects() {
                 return Err(Box::new(deny(self.state(), &rules, Closed::Limited(Some(until)))));
             }

@@ -115,13 +115,13 @@ impl ProxyState {
         }
     }
 
-    /// Are starts charged at the gate's limiter, in this process? Where replicas share one count, their store counts.
-    pub(crate) fn is_charged(&self) -> bool {
-        !self.shares_counts
-    }
-
-    /// Charges a start at the gate.
+    /// Charges a start at the gate. Where replicas share one count, the store has charged it, and only a block is looked for.
     pub(crate) fn charge(&self, rules: &Rules, key: &[u8]) -> Charge {
+        if self.shares_counts {
+            let Some(until) = self.gate.blocked_together(key) else { return Charge::Allowed };
+            let left = until.saturating_sub(self.clock.now());
+            return if left > Micros::ZERO { Charge::Blocked(Some(left)) } else { Charge::Allowed };
+        }
         let ruling = match self.gate.hit_on(&rules.policy.limiter, key, 1) {
             Ok(Some(ruling)) => ruling,
             // A disabled limiter, or a key that cannot be one.

@@ -16,6 +16,7 @@ mod many;
 mod open;
 mod operate;
 mod plan;
+mod shared_blocks;
 mod shares;
 
 pub use info::{Cursor, LimiterInfo, Page, StoreHealth, Usage};
@@ -29,11 +30,12 @@ use error_stats::ErrorStats;
 use limiter::{InForce, Live};
 use open::{FailureSettings, Snapshots};
 use plan::{Check, Plan};
+use shared_blocks::SharedBlocks;
 use shares::Shares;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, OnceLock};
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::{Micros, check_key};
 use tidegate_store::{Asked, Memory, Part, Question, Store, StoreError, decide_all};
@@ -77,8 +79,8 @@ struct Inner {
     errors: ErrorStats,
     /// Decisions that were made without the store.
     degraded: AtomicU64,
-    /// The limiter whose starts replicas of a proxy count together at the store, apart from its keys.
-    counted_together: OnceLock<String>,
+    /// Of the limiter whose starts replicas of a proxy count together at the store, apart from its keys.
+    shared_blocks: SharedBlocks,
     /// For threads that wait for a store on other machines.
     runtime: Option<Handle>,
     /// The housekeeping ends when it is dropped.

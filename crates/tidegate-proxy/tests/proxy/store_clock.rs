@@ -98,13 +98,27 @@ fn t1_p4_a_window_that_redis_counted_while_its_clock_was_ahead_heals_by_itself()
     assert!(scene.most_in_a_window() <= 3, "{} in a window", scene.most_in_a_window());
 }
 
-/// A block was taken without a word, and held for nobody.
+/// Replicas that count together ask the store for starts alone: a block was taken without a word, and held for nobody.
 #[test]
-fn a_block_that_replicas_who_count_together_would_not_see_is_refused() {
-    let scene = start(1);
-    let refused = scene.runtime.block_on(scene.replicas[0].0.block(PROXY_LIMITER, b"/a", Micros::from_secs(60)));
-    let why = refused.unwrap_err().to_string();
-    assert!(why.contains("limiter \"proxy\" together in the store") && why.contains("disable the limiter"), "{why}");
+fn a_block_by_hand_holds_for_all_replicas_that_count_together() {
+    let scene = start(2);
+    let [(gate, one), (_, two)] = &scene.replicas[..] else { unreachable!("two replicas") };
+    scene.runtime.block_on(async {
+        gate.block(PROXY_LIMITER, b"/a", Micros::from_secs(60)).await.unwrap();
+        for (proxy, who) in [(one, "that blocked"), (two, "that looks it up")] {
+            let is_blocked = || async {
+                let answer = get(proxy.address(), "/a").await;
+                let waits = (40..=60).any(|left| answer.contains(&format!("retry-after: {left}\r\n")));
+                status(&answer) == 429 && answer.contains("\"reason\":\"blocked\"") && waits
+            };
+            eventually(who, is_blocked).await;
+            assert_eq!(status(&get(proxy.address(), "/b").await), 200, "another key, at the replica {who}");
+        }
+        assert!(gate.unblock(PROXY_LIMITER, b"/a").await.unwrap());
+        for (proxy, who) in [(one, "that unblocked"), (two, "that looks it up")] {
+            eventually(who, || async { status(&get(proxy.address(), "/a").await) == 200 }).await;
+        }
+    });
 }
 
 /// Every request was answered 503 while a load balancer was told that all is well.

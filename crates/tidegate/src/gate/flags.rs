@@ -55,6 +55,7 @@ async fn follow(gate: Weak<Inner>) {
         sleep(FLAGS_EVERY).await;
         let Some(gate) = gate.upgrade() else { return };
         let _ = gate.look_up_flags().await;
+        let _ = gate.look_up_shared_blocks().await;
         gate.look_at_refused().await;
     }
 }

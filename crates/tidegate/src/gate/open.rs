@@ -271,7 +271,7 @@ impl Gate {
             tend_turn: Default::default(),
             errors: Default::default(),
             degraded: Default::default(),
-            counted_together: Default::default(),
+            shared_blocks: Default::default(),
             _tended: tended,
         }));
         housekeeping::begin(&gate, ended);

@@ -93,31 +93,19 @@ impl Gate {
         }
     }
 
-    /// Starts of this limiter are counted by replicas of a proxy together, where its keys' own states are not looked at. Blocks of
-    /// its keys would hold in no process, and are refused from now on.
-    pub fn count_together(&self, limiter: &str) {
-        // One proxy runs in a process, and its limiter is fixed at the start.
-        let _ = self.0.counted_together.set(limiter.to_owned());
-    }
-
     /// Blocks a key for `span` from now, and says until when.
     ///
     /// # Errors
-    /// When there is no such limiter, the key is bad, a full table has no place for it, the store does not answer, or the limiter's starts
-    /// are counted by replicas together.
+    /// When there is no such limiter, the key is bad, a full table has no place for it, the store does not answer, or the
+    /// replicas of a proxy that count together would not see the block.
     pub async fn block(&self, limiter: &str, key: &[u8], span: Micros) -> Result<Micros, AskError> {
         let (limiter, key) = &self.limiter_of(limiter, key)?;
         let spec = limiter.in_force();
-        if self.0.counted_together.get() == Some(&spec.name) {
-            return Err(StoreError::Unsupported(format!(
-                "replicas of the proxy count the starts of limiter \"{}\" together in the store, and would not see a block of one \
-                 key; disable the limiter, or refuse the path at the upstream",
-                spec.name
-            ))
-            .into());
-        }
+        self.0.shared_blocks.check(&spec)?;
         let until = limiter.store.block(&limiter.question(&spec, key), span, self.when()).await?;
-        until.ok_or_else(|| AskError::Full { limiter: spec.name.clone() })
+        let until = until.ok_or_else(|| AskError::Full { limiter: spec.name.clone() })?;
+        self.0.shared_blocks.insert(&spec, key, until);
+        Ok(until)
     }
 
     /// Forgets a key's history and block; was it blocked?
@@ -127,7 +115,9 @@ impl Gate {
     pub async fn unblock(&self, limiter: &str, key: &[u8]) -> Result<bool, AskError> {
         let (limiter, key) = &self.limiter_of(limiter, key)?;
         let spec = limiter.in_force();
-        Ok(limiter.store.unblock(&limiter.question(&spec, key), self.when()).await?)
+        let was_blocked = limiter.store.unblock(&limiter.question(&spec, key), self.when()).await?;
+        self.0.shared_blocks.remove(&spec, key);
+        Ok(was_blocked)
     }
 
     /// Forgets all blocked keys of a limiter; how many were there?
@@ -137,7 +127,9 @@ impl Gate {
     pub async fn unblock_all(&self, limiter: &str) -> Result<u64, AskError> {
         let limiter = self.limiter(limiter)?;
         let spec = limiter.in_force();
-        Ok(limiter.store.unblock_all(&limiter.question(&spec, b""), self.when()).await?)
+        let count = limiter.store.unblock_all(&limiter.question(&spec, b""), self.when()).await?;
+        self.0.shared_blocks.clear(&spec);
+        Ok(count)
     }
 
     /// Names of a limiter's keys, about `most` at a time, sorted within the page.
