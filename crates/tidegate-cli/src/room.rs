@@ -1,4 +1,4 @@
-//! What the system lets this process have: files and address space. Too little of either is told before anything is started, in
+//! What the system lets this process have: files and address space. Too little of either is reported before anything is started, in
 //! place of an abort in the middle.
 
 use crate::config::Config;

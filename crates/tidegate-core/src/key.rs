@@ -1,4 +1,4 @@
-//! Whom a limit is for: 1 to 512 bytes of any kind.
+//! What a limit counts for: a key of 1 to 512 bytes of any kind.
 
 use std::fmt;
 

@@ -46,13 +46,13 @@ impl Micros {
         self.0
     }
 
-    /// Milliseconds, rounded up: a wait told to a caller is never too short.
+    /// Milliseconds, rounded up: a wait that a caller is given is never too short.
     #[must_use]
     pub const fn as_millis_ceil(self) -> u64 {
         self.0.div_ceil(1_000)
     }
 
-    /// Seconds, rounded up: a wait told to a caller is never too short.
+    /// Seconds, rounded up: a wait that a caller is given is never too short.
     #[must_use]
     pub const fn as_secs_ceil(self) -> u64 {
         self.0.div_ceil(1_000_000)

@@ -1,7 +1,7 @@
-//! Replicas that share a limit with no store on the request's path: who may start how often in which window.
+//! Replicas that share a limit with no store on the request's path: which replica may start how often in which window.
 //!
 //! **The idea.** R replicas split N starts a window. The replicas are written in one *register* of a store,
-//! the [`Roster`], by compare-and-swap. It says for each window who takes part in it, and it ends at a *horizon*:
+//! the [`Roster`], by compare-and-swap. It says for each window which replicas take part in it, and it ends at a *horizon*:
 //! windows before it are **assigned**, and an assignment is never changed. Whoever joins, leaves or falls
 //! silent does so from the horizon on. A replica grants in a window only by an assignment that it has read. So two
 //! replicas can know less or more than each other, but never something else, and in no window do the parts of
@@ -25,7 +25,7 @@
 //!
 //! **Known weakness.** The parts of a replica without demand are not used by the others: that is the
 //! price of asking no server. One replica whose clock is far ahead pushes the horizon there, and until then the members
-//! stay who they are. Where N < R, some have no start in a window; who they are changes from window to window.
+//! stay who they are. Where N < R, some replicas have no start in a window; which ones changes from window to window.
 //!
 //! What is not here: the store, timers, randomness.
 

@@ -11,7 +11,7 @@
 //! rejected, 7 accepted. Strictly once: 2 accepted, 3 rejected and 2 invalidated, 4 rejected, 7
 //! accepted as 4 + 3 <= 7.
 //!
-//! **Steps.** Every change is one [`Step`], and each step that is told to subscribers takes the next
+//! **Steps.** Every change is one [`Step`], and each step that is sent to subscribers takes the next
 //! value of the scalar clock. State is the sum of its steps: [`Timeline::apply`] is the only function
 //! that changes events, live and when a journal is replayed alike, whatever the rules were then.
 //! What needs no step: an invalidated event, and the memory of a rejected attempt, go at their time.

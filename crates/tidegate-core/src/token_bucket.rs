@@ -12,7 +12,7 @@
 //! with the ticks by which that is too late and how many of those make a microsecond.
 //!
 //! **Example.** 3 per second, burst 3, three requests at 0: the debt is 3,000,000 ticks, empty at
-//! 1,000,000 µs. One more needs the debt to fall by 1,000,000 ticks: 333,333⅓ µs, told as 333,334.
+//! 1,000,000 µs. One more needs the debt to fall by 1,000,000 ticks: 333,333⅓ µs, answered as 333,334.
 //! At 333,334 it passes, and the bucket is empty at 1,333,333⅓: stored as 1,333,334 less 2 ticks.
 //!
 //! **A changed limit** keeps the time until empty, capped at what the new burst can owe. The part

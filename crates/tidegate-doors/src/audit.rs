@@ -1,8 +1,8 @@
 //! Who changed what, when and why: one entry for every change by hand.
 //!
-//! The latest entries are in memory, as the JSON that they are told as, within a number and a size. With a folder they are kept in
-//! a file too, and are on disk when a change is answered. A disk that refuses is told; the change is made all the same, as somebody
-//! who unblocks a user must not depend on it, and its entry comes to disk when there is room again.
+//! The latest entries are in memory, as the JSON that they are answered as, within a number and a size. With a folder they are kept in
+//! a file too, and are on disk when a change is answered. A disk that refuses is logged; the change is made all the same, as unblocking
+//! a user must not depend on the disk, and its entry comes to disk when there is room again.
 //! Invariant: no decision waits for anything here, and an entry is noted once, after its change.
 
 mod file;
@@ -22,7 +22,7 @@ pub const ENTRIES_MAX: usize = 10_000;
 pub const BYTES_MAX: usize = 4 << 20;
 /// Longest reason, in bytes. A longer one is refused by the door.
 pub const REASON_LEN_MAX: usize = 512;
-/// Longest part of an entry that is told in words, in bytes; it is cut.
+/// Longest text in an entry, in bytes; a longer one is cut.
 const DETAIL_LEN_MAX: usize = 1_024;
 
 /// A change by hand.

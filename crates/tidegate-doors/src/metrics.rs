@@ -40,7 +40,7 @@ impl Registry {
     }
 }
 
-/// What the process tells of itself.
+/// The process's own figures.
 pub fn fill_process(log_lines_lost: u64, page: &mut Page) {
     let help = "Log lines that could not be written: stderr was full, closed, or not read.";
     page.single("tidegate_log_lines_lost_total", Kind::Counter, help, log_lines_lost);

@@ -4,7 +4,7 @@
 //! being synced (group commit); when theirs is on disk they are published, and the submitter is
 //! answered. Locks are held for arithmetic and encoding only, never for the disk.
 //! Invariant: a published message is durable, and published in the order of the clock. After a panic nothing more is written: steps
-//! that were not told to anybody are lost, as by a kill, and the journal holds what was.
+//! that were sent to no subscriber are lost, as by a kill, and the journal holds what was.
 
 use crate::journal::{Batch, Journal, JournalError, Standing};
 use crate::log::{Log, Message};
@@ -293,7 +293,7 @@ mod tests {
     use crate::{READ_WITHIN, Stream};
     use tidegate_core::timeline::Mode;
 
-    /// Who asked for a snapshot, or subscribed, once waited for as long as the disk was full.
+    /// A reader that asked for a snapshot, or subscribed, once waited for as long as the disk was full.
     #[test]
     fn f1_a_full_disk_is_told_to_readers_in_time() {
         let folder = tempfile::tempdir().unwrap();

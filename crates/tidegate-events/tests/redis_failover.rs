@@ -168,8 +168,8 @@ impl Load {
         }
     }
 
-    /// Stops, and judges all. `trouble`: from when to when a store was losing writes. Gives what each listener heard.
-    async fn end(self, what: &str, trouble: &[(Instant, Instant)]) -> Vec<BTreeMap<u64, String>> {
+    /// Stops, and judges all. `outages`: from when to when the store was losing writes. Gives what each listener heard.
+    async fn end(self, what: &str, outages: &[(Instant, Instant)]) -> Vec<BTreeMap<u64, String>> {
         self.stop.store(true, Relaxed);
         sleep(Duration::from_millis(DURATION_MS + 1_500)).await;
         for (streams, listener) in self.streams.iter().zip(&self.listeners) {
@@ -199,7 +199,7 @@ impl Load {
         let lost: Vec<_> = acknowledged.iter().filter(|(event, _)| !ends.contains_key(event.as_str())).collect();
         for (event, at) in &lost {
             let reach = Duration::from_millis(DURATION_MS + 1_000);
-            let excused = trouble.iter().any(|(from, to)| *at + reach > *from && *at < *to);
+            let excused = outages.iter().any(|(from, to)| *at + reach > *from && *at < *to);
             assert!(excused, "E1: {event} was acknowledged while all was well, and is lost");
         }
         let anew: Vec<usize> = self.listeners.iter().map(|listener| listener.lock().unwrap().anew).collect();
@@ -243,7 +243,7 @@ fn failovers() -> u64 {
 async fn e1_e2_c1_c2_c3_sentinel_failovers_under_load() {
     let watched = tokio::task::spawn_blocking(Watched::start).await.unwrap();
     let load = Load::start(&watched.url()).await;
-    let mut trouble = Vec::new();
+    let mut outages = Vec::new();
     for round in 0..failovers() {
         watched.wait_until("settled", || watched.is_settled());
         load.more(300).await;
@@ -258,10 +258,10 @@ async fn e1_e2_c1_c2_c3_sentinel_failovers_under_load() {
         if round % 2 == 0 {
             old.signal("CONT");
         }
-        trouble.push((from, Instant::now()));
+        outages.push((from, Instant::now()));
     }
     load.more(300).await;
-    load.end("sentinel", &trouble).await;
+    load.end("sentinel", &outages).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -270,7 +270,7 @@ async fn e1_e2_c1_c2_c3_cluster_failovers_under_load() {
     let slot = cluster.nodes[0].command(&["CLUSTER", "KEYSLOT", "{stream/orders}"]);
     let slot = slot.trim().trim_start_matches(':').parse().unwrap();
     let load = Load::start(&cluster.url()).await;
-    let mut trouble = Vec::new();
+    let mut outages = Vec::new();
     for _ in 0..failovers() {
         cluster.wait_until_settled();
         load.more(300).await;
@@ -278,10 +278,10 @@ async fn e1_e2_c1_c2_c3_cluster_failovers_under_load() {
         old.signal("STOP");
         load.more(300).await;
         old.signal("CONT");
-        trouble.push((from, Instant::now()));
+        outages.push((from, Instant::now()));
     }
     load.more(300).await;
-    load.end("cluster", &trouble).await;
+    load.end("cluster", &outages).await;
 }
 
 /// A Redis that comes back with all its data loses nothing, and whatever stands in its log is told by every server. Once

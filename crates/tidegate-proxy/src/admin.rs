@@ -85,7 +85,7 @@ fn registry(state: &Arc<ProxyState>) -> Registry {
     registry
 }
 
-/// Figures are for those who may read everything; health is for all.
+/// Figures are for callers that may read everything; health is for all.
 fn admit(state: &ProxyState, parts: &Parts, peer: IpAddr, known: &Known) -> Result<(), Refusal> {
     if !["/metrics", "/debug/vars"].contains(&parts.uri.path()) {
         return Ok(());

@@ -209,7 +209,7 @@ pub(crate) fn push_field(head: &mut Vec<u8>, name: &HeaderName, value: &HeaderVa
     head.extend_from_slice(b"\r\n");
 }
 
-/// May it stand behind a body (RFC 9110, 6.5.1)? There, who merges it into the head would have framing, a way here,
+/// May it stand behind a body (RFC 9110, 6.5.1)? There, a recipient that merges it into the head would have framing, a way here,
 /// credentials or a content that was not looked at when the request came.
 pub(crate) fn may_trail(name: &HeaderName) -> bool {
     Role::of(name) == Role::Plain && !HEAD_ONLY.contains(name)

@@ -1,4 +1,4 @@
-//! Whom a request counts for: by default its path, in its normal form.
+//! The key that a request counts for: by default its path, in its normal form.
 //!
 //! The turnstile knows keys by two seeded hashes, so that no client can make two keys meet and no key costs more than
 //! another. The gate's limiter knows them as text, so that people can look at them and block them. Replicas that count

@@ -1,7 +1,7 @@
 //! The turnstile between threads: one lock, and wakers for the requests that wait.
 //!
-//! What may happen is decided by [`Turnstile`]; here it is only locked, told the time, and those whose
-//! turn has come are woken. Nobody is woken while the lock is held, and nothing waits under it.
+//! What may happen is decided by [`Turnstile`]; here it is only locked and given the time, and the requests whose
+//! turn has come are woken. No request is woken while the lock is held, and nothing waits under it.
 //! Invariant: every permit and every ticket lives in a value whose drop returns it, so that a client that
 //! leaves at any point keeps no slot and no place in line.
 
@@ -275,7 +275,7 @@ impl Drop for Slot {
 }
 
 /// Waits for a slot. Dropping it leaves the line. It ends without one when the store has failed for long, and, for
-/// those who go, when it says no.
+/// requests that do not wait, when the store refuses.
 pub(crate) struct Waiting {
     queue: Arc<Queue>,
     ticket: Option<Ticket>,
@@ -310,7 +310,7 @@ impl Future for Waiting {
                 turnstile.set_call(&ticket, cx.waker().clone());
                 self.ticket = Some(ticket);
                 match closed {
-                    // He leaves the line when this is dropped.
+                    // The request leaves the line when this is dropped.
                     Some(closed) if self.goes_for(closed) => Poll::Ready(Err(closed)),
                     _ => Poll::Pending,
                 }

@@ -54,7 +54,7 @@ impl Others {
         now.saturating_sub(self.seen().at)
     }
 
-    /// Who they are, as members of a JSON object.
+    /// The other replicas, as members of a JSON object.
     fn push_names(&self, text: &mut String) {
         let seen = self.seen();
         let members: Vec<String> = seen.members.iter().map(|member| format!("\"{member}\"")).collect();

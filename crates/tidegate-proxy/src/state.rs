@@ -158,8 +158,8 @@ impl ProxyState {
         self.rules.load().policy.limiter.spec().replicas
     }
 
-    /// Puts another policy in force. What was sent to the upstream ends by the one that it began with; who waits
-    /// goes on by the new one.
+    /// Puts another policy in force. What was sent to the upstream ends by the one that it began with; a request that
+    /// waits goes on by the new one.
     pub(crate) fn reload(&self, policy: Policy) {
         let old = self.rules.load_full();
         let generation = old.generation + u64::from(!old.policy.upstream.is(&policy.upstream));

@@ -1,4 +1,4 @@
-//! Files that are nobody else's business: key names, the hash's seeds, events, who changed what.
+//! Files that only this user may read: key names, the hash's seeds, events, the audit.
 //!
 //! Folders that are made here are 0700 and files 0600. A name that is opened for writing is never followed: whoever may write to the
 //! folder could plant a symbolic link there, and have this process truncate or overwrite a file of its choice. What replaces

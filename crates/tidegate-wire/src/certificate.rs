@@ -17,7 +17,7 @@ pub const NAMES_MAX: usize = 256;
 /// A certificate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Certificate {
-    /// Who it was made out to.
+    /// The names that it was made out to.
     pub names: CertificateNames,
     /// The first second in which it is valid, since the epoch.
     pub not_before: u64,
@@ -25,7 +25,7 @@ pub struct Certificate {
     pub not_after: u64,
 }
 
-/// Who a certificate was made out to.
+/// The names that a certificate was made out to.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct CertificateNames {
     /// The common name of its subject, if it has exactly one.

@@ -77,7 +77,7 @@ pub fn split_id(datagram: &[u8]) -> (Option<&[u8]>, &[u8]) {
     }
 }
 
-/// What a client is told of a key.
+/// The reply for a key, as a client reads it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Answer {
     /// Is it over its limit?
@@ -140,7 +140,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// The rest of the datagram, without one newline at its end; a newline elsewhere makes it no key.
+/// The rest of the datagram, without one newline at its end; a newline in another place makes it no key.
 fn key(rest: &[u8]) -> Option<&[u8]> {
     let key = rest.strip_suffix(b"\n").unwrap_or(rest);
     (!key.contains(&b'\n')).then_some(key)
@@ -195,7 +195,7 @@ pub enum Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// What a key that no route knows is told.
+    /// The reply for a key that no route knows.
     pub const UNLIMITED: Reply<'static> = Reply::OverLimit { over: false, rate: 0.0, limit: 1, period_s: 1 };
 
     /// Writes the reply to a request with this id; how many bytes it takes.

@@ -1,7 +1,7 @@
 //! Addresses as keys. A client of IPv6 has a network, a /64 at least, and can choose any address inside: counted one by one,
 //! its addresses would be as many keys as it likes. So an IPv6 address counts as its network, an IPv4 address as it is.
 //!
-//! A pure function of texts; whose address it is, is found out elsewhere. Invariant: the key of a key is the key itself.
+//! A pure function of texts; which address is the client's, the caller finds out. Invariant: the key of a key is the key itself.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};

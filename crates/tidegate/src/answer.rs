@@ -6,7 +6,7 @@ use tidegate_core::all_or_nothing::{self, Intent};
 use tidegate_core::{Algorithm, Decision, KeyError, Limit, Micros};
 use tidegate_store::StoreError;
 
-/// Whom a request concerns.
+/// What a request is checked for: a key of one limiter, or attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target<'a> {
     /// One limiter, by name, and one key.

@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(answer("api u1", &told), expected);
     }
 
-    /// A denial because the store was down was told as a cost that can never pass, an admission as "no limit applies".
+    /// A denial because the store was down was shown as a cost that can never pass, an admission as "no limit applies".
     #[test]
     fn degraded_answers_say_so_why_and_when_to_try_again() {
         check(

@@ -1,4 +1,4 @@
-//! Whom the client commands trust, and who they are, when they ask over TLS.
+//! TLS of the client commands: the authorities that they trust, and their own certificate.
 
 use super::http::Failure;
 use rustls::AlertDescription;

@@ -69,7 +69,7 @@ pub(super) fn read(node: &Node, sources: &[Source], problems: &mut Vec<Problem>)
     whole(specs, problems)
 }
 
-/// The policy of all limiters. One that does not go with the others is told and left out, so that each is told of.
+/// The policy of all limiters. A limiter that does not go with the others is reported and left out, so that every such limiter is reported.
 fn whole(mut specs: Vec<(LimiterSpec, Place)>, problems: &mut Vec<Problem>) -> Policy {
     loop {
         let error = match Policy::new(specs.iter().map(|(spec, _)| spec.clone()).collect()) {

@@ -159,7 +159,7 @@ fn read_text(file: &Path) -> Result<String, String> {
 
 fn read(root: &Table, look: Look, folder: &Path, sources: &[Source], problems: &mut Vec<Problem>) -> Config {
     let mut config = Config::default();
-    // What is refused by itself is not told a second time by what refers to it.
+    // What is refused by itself is not reported a second time by what refers to it.
     let mut refused: Vec<&str> = Vec::new();
     for entry in &root.entries {
         let before = problems.len();

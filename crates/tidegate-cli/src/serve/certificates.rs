@@ -1,5 +1,5 @@
-//! The certificates of the doors while the server runs: read at the start, again when a file has changed or the server was told to, and
-//! told of before they expire.
+//! The certificates of the doors while the server runs: read at the start, again when a file has changed or on SIGHUP, and
+//! logged before they expire.
 //!
 //! A certificate and its key are two files, and are rarely replaced in one step. So a pair that does not fit is not complained of
 //! until its files have stood still for one look; until then, and if it stays so, the old pair is in use.
@@ -24,11 +24,11 @@ struct Door {
     watches: Vec<Watch>,
     /// The files have changed, and could not be used when they were last read.
     is_refused: bool,
-    /// When its end was last told of.
+    /// When its end was last logged.
     warned: Option<Micros>,
 }
 
-/// From so long before a certificate's end on it is told of, once a day.
+/// From so long before a certificate's end on it is logged, once a day.
 const WARN_BEFORE: Micros = Micros::from_secs(14 * DAY_SECONDS);
 const WARN_EVERY: Micros = Micros::from_secs(DAY_SECONDS);
 const DAY_SECONDS: u64 = 86_400;
@@ -56,7 +56,7 @@ impl Certificates {
         self.doors.iter().find(|door| door.name == name).map(|door| Arc::clone(&door.tls))
     }
 
-    /// Reads the files that have changed, and tells of certificates that will expire. To be called every second or so.
+    /// Reads the files that have changed, and logs certificates that will expire. To be called every second or so.
     pub(crate) fn look(&mut self, now: Micros) {
         for door in &mut self.doors {
             let mut has_changed = false;
@@ -102,7 +102,7 @@ fn watches(files: &TlsFiles) -> Vec<Watch> {
     all.into_iter().flatten().map(|file| Watch::new(file.clone())).collect()
 }
 
-/// When files that cannot be used are told of.
+/// When files that cannot be used are logged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Complaint {
     Now,

@@ -143,7 +143,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     // Nothing is done here that could panic: what is left in order is stopped and saved below.
     let outcome = loop {
         tokio::select! {
-            // A task that a panic ended has ended for that reason: it is told first.
+            // A task that a panic ended has ended for that reason: the panic is reported first.
             biased;
             () = panics::first() => break Err(panics::LAST_WORDS.to_owned()),
             signal = signals.next() => match signal {

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use tidegate::{Clock, Gate, Micros, Settings, StoreError, StoreSettings, private_file};
 use tracing::{info, warn};
 
-/// A clock that is less behind the saved state is not told of: clocks are set right by small steps all the time.
+/// A clock that is less behind the saved state is not logged: clocks are set right by small steps all the time.
 const TELL_BEHIND: Micros = Micros::from_secs(1);
-/// The process's clock is told of when it is so far ahead of the wall clock.
+/// The process's clock is logged when it is so far ahead of the wall clock.
 const TELL_AHEAD: Micros = Micros::from_secs(60);
 
-/// The gate of a process: its policy on its store, by its clock; and the watch that knows what was told of it. `path`: where the
+/// The gate of a process: its policy on its store, by its clock; and the watch that knows what was logged of it. `path`: where the
 /// embedded store keeps its state.
 ///
 /// # Errors
@@ -86,7 +86,7 @@ async fn tell_warning(gate: &Gate) {
 pub(crate) struct Watch {
     /// The last warning about the store, and when.
     away: Option<(&'static str, Instant)>,
-    /// The clock was told of.
+    /// The clock was logged.
     ahead: bool,
 }
 

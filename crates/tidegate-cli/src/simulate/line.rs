@@ -64,7 +64,7 @@ pub(super) struct Line<'a> {
 pub(super) enum Ask<'a> {
     /// A hit or a peek; `op` is `Some` when the line names it.
     Decide {
-        target: Whom<'a>,
+        target: Subject<'a>,
         cost: u32,
         intent: Intent,
         op: Option<&'static str>,
@@ -109,9 +109,9 @@ pub(super) enum Ask<'a> {
     },
 }
 
-/// Whom a decision concerns.
+/// The key that a decision concerns: named, or made of attributes.
 #[derive(Debug)]
-pub(super) enum Whom<'a> {
+pub(super) enum Subject<'a> {
     Limiter { name: Cow<'a, str>, key: Cow<'a, str> },
     Domain { domain: Option<Cow<'a, str>>, attributes: Pairs<'a> },
 }
@@ -181,14 +181,14 @@ impl<'a> Fields<'a> {
         refuse("for", self.span, "only op \"block\" has it")?;
         self.refuse_of_increment()?;
         let cost = self.cost.map_or(Ok(1), |raw| number("cost", raw))?;
-        Ok(Ask::Decide { target: self.whom()?, cost, intent, op })
+        Ok(Ask::Decide { target: self.subject()?, cost, intent, op })
     }
 
-    fn whom(&self) -> Result<Whom<'a>, String> {
+    fn subject(&self) -> Result<Subject<'a>, String> {
         if self.limiter.is_some() {
             refuse("domain", self.domain, "a line names a limiter and a key, or a domain and attributes")?;
             refuse("attributes", self.attributes, "a line names a limiter and a key, or a domain and attributes")?;
-            return Ok(Whom::Limiter { name: self.limiter()?, key: self.key()? });
+            return Ok(Subject::Limiter { name: self.limiter()?, key: self.key()? });
         }
         let Some(raw) = self.attributes else {
             return Err(match self.domain {
@@ -197,7 +197,7 @@ impl<'a> Fields<'a> {
             });
         };
         let domain = self.domain.map(|raw| string("domain", raw)).transpose()?;
-        Ok(Whom::Domain { domain, attributes: attributes::read(raw.get())? })
+        Ok(Subject::Domain { domain, attributes: attributes::read(raw.get())? })
     }
 
     fn administer(&self, op: &str) -> Result<Ask<'a>, String> {

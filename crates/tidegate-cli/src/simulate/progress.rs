@@ -9,7 +9,7 @@ pub(super) struct Progress {
     pending: u64,
 }
 
-/// The bar is told of this many bytes at a time: it costs more than a line does.
+/// The bar moves on by this many bytes at a time: moving it costs more than a line of the trace does.
 const STEP: u64 = 1 << 20;
 
 impl Progress {

@@ -3,7 +3,7 @@
 //! Always a fresh embedded store and a clock set by the trace, so that a run depends on nothing but
 //! the policy and the trace.
 
-use super::line::{Ask, Line, Whom};
+use super::line::{Ask, Line, Subject};
 use super::output::{self, Deed, Head, Outcome};
 use super::streams::Streams;
 use super::tally::{Charts, Tally};
@@ -114,7 +114,7 @@ impl<W: Write> Replay<W> {
             Ask::Decide { target, cost, intent, op } => {
                 let head = Head { at: line.at_text, op: *op };
                 match target {
-                    Whom::Limiter { name, key } => {
+                    Subject::Limiter { name, key } => {
                         let target = Target::Limiter { name, key: key.as_bytes() };
                         let request = Request { target, cost: *cost, intent: *intent, explain: false };
                         let answer = self.gate.decide(&request)?;
@@ -123,7 +123,7 @@ impl<W: Write> Replay<W> {
                         }
                         output::decision(&mut self.out, &head, Some(key.as_bytes()), &answer)?;
                     }
-                    Whom::Domain { domain, attributes } => {
+                    Subject::Domain { domain, attributes } => {
                         let attributes: Vec<(&str, &[u8])> =
                             attributes.iter().map(|(name, value)| (&**name, value.as_bytes())).collect();
                         let target = Target::Attributes { domain: domain.as_deref(), attributes: &attributes };

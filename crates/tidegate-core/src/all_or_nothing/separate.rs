@@ -55,7 +55,7 @@ pub fn increment(subject: &mut Subject<'_>, now: Micros, at: Micros, count: u32)
 
 /// Has a limit been reached? The first that was blocks the key. `None`: the limiter is none of buckets.
 ///
-/// A key that the sketch answers for is told until when the sketch counts it, and no block is kept.
+/// For a key that the sketch answers for, the answer is until when the sketch counts it, and no block is kept.
 pub fn analyze(subject: &mut Subject<'_>, now: Micros, if_blocked: IfBlocked) -> Option<Analysis> {
     if subject.rules.algorithm() != Algorithm::Buckets {
         return None;

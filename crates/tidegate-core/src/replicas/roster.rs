@@ -1,4 +1,4 @@
-//! The register's value: who takes part from which window on, and up to where that is assigned.
+//! The register's value: which replicas take part from which window on, and up to where windows are assigned.
 //!
 //! It is text, so that a person can read it in the store:
 //!

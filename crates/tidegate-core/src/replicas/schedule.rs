@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 /// The share of `count` that rank `rank` of `of` has in window `window` (promise A8).
 ///
-/// What cannot be divided goes to the next ranks in each window, so that who has nothing changes.
+/// What cannot be divided goes to the next ranks in each window, so that another replica has none each time.
 ///
 /// ```
 /// use tidegate_core::replicas::share;

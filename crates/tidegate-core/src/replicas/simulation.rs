@@ -97,12 +97,12 @@ struct World {
     nodes: BTreeMap<u64, Node>,
     /// What anybody ever believed: by window and replica, the part and when it was learnt.
     beliefs: BTreeMap<u64, BTreeMap<u64, (u32, u64)>>,
-    /// Trouble ends here.
+    /// Faults end here.
     calm: u64,
     changes: u64,
 }
 
-/// Windows with trouble, and without at the end.
+/// Windows with faults, and without at the end.
 const WILD: u64 = 16;
 const CALM: u64 = 6;
 /// Runs start at a time that is no multiple of anything.
@@ -223,7 +223,7 @@ impl World {
         if node.tries > 0 {
             node.tries -= 1;
             let written = sabotage.spoil(node.replica.renewed(seen, now), seen, &terms, now);
-            // Our own write, when it is told back, is not written again.
+            // The replica's own write, when it is read back, is not written again.
             let mine = |roster: &Roster| roster.beats.iter().find(|(name, _)| name.0 == id).copied();
             let is_done =
                 seen.is_some_and(|seen| seen.horizon.is_some() && node.tries < 3 && mine(seen) >= mine(&written));

@@ -1,9 +1,9 @@
-//! What can happen on a timeline, and what a submission is told.
+//! What can happen on a timeline, and what a submission is answered.
 
 use crate::Micros;
 use std::sync::Arc;
 
-/// One change of a stream's state. All but a re-armed attempt are told to subscribers, each with the
+/// One change of a stream's state. All but a re-armed attempt are sent to subscribers, each with the
 /// next clock value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
@@ -43,7 +43,7 @@ pub enum Step {
         /// The attempt.
         last_ms: u64,
     },
-    /// A snapshot was told to all.
+    /// A snapshot was sent to all.
     KeyFrame {
         /// The clock value.
         clock: u64,
@@ -53,7 +53,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The clock value, if subscribers are told.
+    /// The clock value, if it is sent to subscribers.
     #[must_use]
     pub fn clock(&self) -> Option<u64> {
         match self {
@@ -66,7 +66,7 @@ impl Step {
     }
 }
 
-/// What a submission is told.
+/// What a submission is answered.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {

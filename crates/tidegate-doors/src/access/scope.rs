@@ -20,7 +20,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All of them, in the order in which they are told.
+    /// All of them, in the order in which they are listed.
     pub const ALL: [Scope; 6] =
         [Scope::Check, Scope::Read, Scope::Count, Scope::Publish, Scope::Subscribe, Scope::Operate];
 

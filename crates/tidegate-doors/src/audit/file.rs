@@ -1,7 +1,7 @@
 //! The audit on disk: one JSON object on each line of `audit.jsonl`, appended and synced; when the file is twice as long as
 //! what is kept, it is replaced by one with what is kept.
 //!
-//! A line that was torn by a crash is cut, as its change was not answered. A line that is no entry is told of and left out: whoever reads
+//! A line that was torn by a crash is cut, as its change was not answered. A line that is no entry is logged and left out: whoever reads
 //! the file by other means still has it, until the file is replaced.
 
 use super::{BYTES_MAX, Entry};

@@ -13,7 +13,7 @@ use http::request::Parts;
 use std::sync::Arc;
 use tidegate::Micros;
 
-/// Who asks for a route whose path names this limiter or stream.
+/// The caller of a route whose path names this limiter or stream.
 ///
 /// # Errors
 /// 401 or 403.

@@ -24,9 +24,9 @@ use tidegate::Micros;
 pub(crate) struct Client {
     pub(crate) door: Arc<Door>,
     pub(crate) connection: Arc<Connection>,
-    /// Who it has shown to be.
+    /// The token or certificate that it has shown.
     pub(crate) known: Known,
-    /// What comes after the answer 101, and who begins it.
+    /// What comes after the answer 101, and the caller that begins it.
     upgrade: Mutex<Option<(OnUpgrade, Caller)>>,
 }
 

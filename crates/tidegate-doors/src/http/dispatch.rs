@@ -52,7 +52,7 @@ enum Entered<'f> {
     Preflight(&'f str),
 }
 
-/// Who asks for what, before anything is read or done.
+/// The route and the caller of a request, before anything is read or done.
 fn enter<'f>(
     client: &Client,
     rules: &Arc<Rules>,

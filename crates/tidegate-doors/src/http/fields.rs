@@ -7,7 +7,7 @@ use super::problem::Problem;
 use std::borrow::Cow;
 use tidegate::{KEY_LEN_MAX, Micros, NAME_LEN_MAX};
 
-/// Whom: 1 to 512 bytes.
+/// The key: 1 to 512 bytes.
 pub(crate) fn key<'a>(field: &str, value: Scalar<'a>) -> Result<Cow<'a, str>, Problem> {
     let text = text(field, value)?;
     if (1..=KEY_LEN_MAX).contains(&text.len()) {

@@ -28,7 +28,7 @@ fn bad(host: &HeaderValue) -> Problem {
     refused(detail).value(super::percent::shown(host.as_bytes()))
 }
 
-/// Who sends such a head may mean more by what follows, so that the connection ends.
+/// A client that sends such a head may mean more by what follows, so that the connection ends.
 fn refused(detail: &'static str) -> Problem {
     Problem::new(400, "bad_host", detail).field("Host").close()
 }

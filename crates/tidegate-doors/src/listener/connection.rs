@@ -256,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Was it told to end now?
+    /// Is it ordered to end now?
     pub(crate) fn is_cut(&self) -> bool {
         self.order.load(Relaxed) == ORDER_CUT
     }

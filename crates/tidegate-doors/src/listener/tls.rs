@@ -26,11 +26,11 @@ pub struct TlsFiles {
     pub cert: PathBuf,
     /// The certificate's key.
     pub key: PathBuf,
-    /// Who signs the certificates that clients must have; `None`: they need none.
+    /// The authorities that sign the certificates which clients must have; `None`: they need none.
     pub client_ca: Option<PathBuf>,
 }
 
-/// What a door speaks, which is told in the handshake (ALPN).
+/// What a door speaks, which it says in the handshake (ALPN).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Speaks {
     /// HTTP/1.1 alone.

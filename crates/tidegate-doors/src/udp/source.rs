@@ -28,7 +28,7 @@ impl Source {
         Ok(())
     }
 
-    /// Room for what the kernel tells of one datagram.
+    /// Room for the control message of one datagram.
     pub(super) fn room() -> Vec<u8> {
         nix::cmsg_space!(libc::in6_pktinfo)
     }

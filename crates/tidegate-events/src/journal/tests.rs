@@ -47,7 +47,7 @@ fn ends(whole: &[u8], begin: usize) -> Vec<usize> {
     ends
 }
 
-/// The segment as it is after a crash in the midst of its last commit, of which nobody was told.
+/// The segment as it is after a crash in the midst of its last commit, which was never acknowledged.
 fn unfinished(whole: &[u8]) -> (Vec<u8>, Vec<usize>) {
     let ends = ends(whole, synced::END);
     let mut bytes = whole.to_vec();

@@ -123,7 +123,7 @@ async fn t1_a_clock_set_back_goes_on_and_a_lost_state_is_told() {
     let lost = call(1_411, "advance", 5).await;
     assert!(lost.lost && lost.clock > 1_000_000, "C1: {lost:?}");
     assert!(!call(1_412, "advance", lost.clock).await.lost);
-    // One who knows another history has seen other messages with these clock values.
+    // A subscriber of another history has seen other messages with these clock values.
     let other = arguments(&spec, Some(Micros::from_secs(1_413)), "advance", (5, Epoch::draw()), "taco");
     let other: Vec<&[u8]> = other.iter().map(String::as_bytes).collect();
     let reply = redis.eval(transition_script(), &keys("orders"), &other, ANSWER_WITHIN).await.unwrap();

@@ -1,6 +1,6 @@
 //! One client among others: what it may take, and what it gets when it closes early.
 
-use crate::support::{Origin, PATIENCE, eventually, proxy, request, runtime, send, status, text, var};
+use crate::support::{Origin, WAIT_TIME_MAX, eventually, proxy, request, runtime, send, status, text, var};
 use hyper::Response;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn p6_one_client_leaves_slots_and_places_in_line_to_others() {
         let refused = eventually_refused(proxy.address()).await;
         assert!(refused.contains("client_line_full"), "{refused}");
         assert_eq!(var(&proxy, "in_flight").await, 3, "one that waits for its own to end holds no slot");
-        let other = timeout(PATIENCE, get_as(proxy.address(), "192.0.2.2", "/quick")).await.unwrap().unwrap();
+        let other = timeout(WAIT_TIME_MAX, get_as(proxy.address(), "192.0.2.2", "/quick")).await.unwrap().unwrap();
         assert_eq!(status(&other), 200, "{other}");
         goes_on.add_permits(5);
         for answer in taken {
@@ -105,7 +105,7 @@ fn a_client_that_half_closes_gets_its_answer() {
             tokio::time::sleep(Duration::from_millis(700)).await;
             goes_on.add_permits(1);
             let mut answer = String::new();
-            timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+            timeout(WAIT_TIME_MAX, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
             assert!(status(&answer) == 200 && answer.ends_with("ok"), "{answer}");
         }
     });

@@ -1,7 +1,7 @@
 //! The proxy's limit is a limiter of the gate: what people and other doors do with it, the proxy knows, and the other
 //! way round.
 
-use crate::support::{Origin, PATIENCE, gate, get, proxy_on, runtime, status};
+use crate::support::{Origin, WAIT_TIME_MAX, gate, get, proxy_on, runtime, status};
 use std::time::{Duration, Instant};
 use tidegate::{Gate, Micros, PROXY_LIMITER, Which};
 use tidegate_proxy::{Policy, Proxy, Settings, WhenLimited};
@@ -65,7 +65,7 @@ fn a_limiter_that_is_disabled_limits_no_starts() {
 async fn eventually(proxy: &Proxy, wanted: u16) {
     let since = Instant::now();
     while status(&get(proxy.address(), "/a").await) != wanted {
-        assert!(since.elapsed() < PATIENCE, "never {wanted}");
+        assert!(since.elapsed() < WAIT_TIME_MAX, "never {wanted}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

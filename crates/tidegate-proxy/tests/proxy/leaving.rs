@@ -1,8 +1,8 @@
 //! Clients that leave while they wait: they take no slot, and leave nothing behind.
 
 use crate::support::{
-    Origin, PATIENCE, TooSlow, eventually, get, in_a_window, next_window, proxy, request, runtime, send, status, var,
-    window_of, within,
+    Origin, TooSlow, WAIT_TIME_MAX, eventually, get, in_a_window, next_window, proxy, request, runtime, send, status,
+    var, window_of, within,
 };
 use std::time::Duration;
 use tidegate_proxy::{Policy, Upstream, WhenLimited};
@@ -112,7 +112,7 @@ fn p4_who_leaves_while_connecting_takes_no_start() {
         }
         let one = Policy { when_limited: WhenLimited::Reject, ..origin.policy("1 per day") };
         let upstream = Upstream::new(&format!("http://{address}"), None).unwrap();
-        let proxy = proxy(Policy { upstream, connect_timeout: PATIENCE, ..one.clone() });
+        let proxy = proxy(Policy { upstream, connect_timeout: WAIT_TIME_MAX, ..one.clone() });
         let mut client = TcpStream::connect(proxy.address()).await.unwrap();
         client.write_all(&request("/a")).await.unwrap();
         eventually("it is being connected", async || var(&proxy, "in_flight").await == 1).await;

@@ -4,7 +4,7 @@
 //! Each input is sent on a connection of its own, with a marker in its path; a request that any upstream sees
 //! without a marker, or more of them than the proxy forwarded, was smuggled.
 
-use crate::support::{Origin, PATIENCE, policy, proxy, runtime, var};
+use crate::support::{Origin, WAIT_TIME_MAX, policy, proxy, runtime, var};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -286,7 +286,7 @@ impl Server {
             Server { child: child.unwrap_or_else(|error| panic!("{name}: {error}; run scripts/test")), folder };
         let start = Instant::now();
         while std::net::TcpStream::connect(address).is_err() {
-            assert!(start.elapsed() < PATIENCE, "{name} did not start");
+            assert!(start.elapsed() < WAIT_TIME_MAX, "{name} did not start");
             std::thread::sleep(Duration::from_millis(10));
         }
         (server, address)

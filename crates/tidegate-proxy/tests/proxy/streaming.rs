@@ -1,7 +1,8 @@
 //! Bodies of every kind pass through: large ones in constant memory, slow ones as they come.
 
 use crate::support::{
-    Body, Origin, PATIENCE, eventually, get, next_window, policy, proxy, proxy_with, runtime, send, status, text, var,
+    Body, Origin, WAIT_TIME_MAX, eventually, get, next_window, policy, proxy, proxy_with, runtime, send, status, text,
+    var,
 };
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -43,7 +44,7 @@ fn a_large_chunked_body_passes_both_ways_in_constant_memory() {
         });
         let (mut count, mut most, mut buffer) = (0, 0, vec![0; 1 << 16]);
         loop {
-            let length = timeout(PATIENCE, read.read(&mut buffer)).await.unwrap().unwrap();
+            let length = timeout(WAIT_TIME_MAX, read.read(&mut buffer)).await.unwrap().unwrap();
             if length == 0 {
                 break;
             }
@@ -136,7 +137,7 @@ fn p7_a_body_is_not_asked_for_before_the_slot_is_held() {
         let mut answer = [0; 25];
         let early = timeout(PERIOD / 2, stream.read_exact(&mut answer)).await;
         assert!(early.is_err(), "100 Continue came before the slot: {}", String::from_utf8_lossy(&answer));
-        timeout(PATIENCE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
+        timeout(WAIT_TIME_MAX, stream.read_exact(&mut answer)).await.unwrap().unwrap();
         assert_eq!(&answer, b"HTTP/1.1 100 Continue\r\n\r\n");
         stream.write_all(b"hello").await.unwrap();
         let mut answer = String::new();
@@ -230,7 +231,7 @@ fn an_upstream_that_reads_slowly_is_heard() {
 /// More than the kernel's buffers hold on the way.
 const LARGE: usize = 48 << 20;
 
-/// Sends so much to an upstream with this patience; afterwards no slot is held.
+/// Sends so much to an upstream with this idle timeout; afterwards no slot is held.
 fn upload(upstream: &std::net::TcpListener, length: usize, upstream_timeout: Duration) -> String {
     let upstream = Upstream::new(&format!("http://{}", upstream.local_addr().unwrap()), None).unwrap();
     let proxy = proxy(Policy { upstream_timeout, ..policy(upstream, "100 per minute") });
@@ -250,7 +251,7 @@ fn upload(upstream: &std::net::TcpListener, length: usize, upstream_timeout: Dur
         });
         let mut answer = Vec::new();
         let reading = async { while !answer.ends_with(b"ok") && read.read_buf(&mut answer).await.unwrap_or(0) > 0 {} };
-        tokio::time::timeout(PATIENCE, reading).await.expect("an answer in time");
+        tokio::time::timeout(WAIT_TIME_MAX, reading).await.expect("an answer in time");
         writing.abort();
         eventually("the slot is given back", async || var(&proxy, "in_flight").await == 0).await;
         String::from_utf8_lossy(&answer).into_owned()
@@ -274,7 +275,7 @@ async fn websocket(address: SocketAddr) -> (TcpStream, String) {
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
-        assert_ne!(timeout(PATIENCE, stream.read_buf(&mut answer)).await.unwrap().unwrap(), 0);
+        assert_ne!(timeout(WAIT_TIME_MAX, stream.read_buf(&mut answer)).await.unwrap().unwrap(), 0);
     }
     (stream, String::from_utf8(answer).unwrap())
 }
@@ -305,7 +306,7 @@ fn p2_a_half_closed_websocket_gives_its_slot_back() {
             }
             eventually("the slot is free", async || var(&proxy, "in_flight").await == 0).await;
             let mut rest = Vec::new();
-            timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("the connection ends").unwrap();
+            timeout(WAIT_TIME_MAX, stream.read_to_end(&mut rest)).await.expect("the connection ends").unwrap();
         });
     }
 }
@@ -336,7 +337,7 @@ fn a_websocket_echoes_and_holds_its_slot() {
         for frame in [&b"\x81\x85\0\0\0\0he\nlo"[..], b"\x82\x03\r\n\0", b"GET / HTTP/1.1\n\n"] {
             stream.write_all(frame).await.unwrap();
             let mut back = vec![0; frame.len()];
-            timeout(PATIENCE, stream.read_exact(&mut back)).await.unwrap().unwrap();
+            timeout(WAIT_TIME_MAX, stream.read_exact(&mut back)).await.unwrap().unwrap();
             assert_eq!(back, frame);
         }
         assert_eq!(crate::support::var(&proxy, "in_flight").await, 1);

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// How long anything may take before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const WAIT_TIME_MAX: Duration = Duration::from_secs(20);
 
 pub(crate) type Body = BoxBody<Bytes, Infallible>;
 type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
@@ -152,7 +152,7 @@ pub(crate) async fn send(address: SocketAddr, bytes: &[u8]) -> String {
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8_lossy(&answer).into_owned()
     };
-    tokio::time::timeout(PATIENCE, work).await.expect("an answer in time")
+    tokio::time::timeout(WAIT_TIME_MAX, work).await.expect("an answer in time")
 }
 
 pub(crate) fn request(path: &str) -> Vec<u8> {
@@ -181,7 +181,7 @@ pub(crate) async fn var(proxy: &Proxy, name: &str) -> u64 {
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     let start = std::time::Instant::now();
     while !is_so().await {
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(start.elapsed() < WAIT_TIME_MAX, "not within {WAIT_TIME_MAX:?}: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -223,7 +223,7 @@ impl Connection {
 mod tests {
     use super::*;
 
-    /// Callers that have all the time in the world and a server that takes nothing: past a bound they are told at once,
+    /// Callers that have all the time in the world and a server that takes nothing: past a bound they are refused at once,
     /// and the others when the silence is over.
     #[track_caller]
     fn check_bound(command_len: usize, accepted: usize, why: &str) {

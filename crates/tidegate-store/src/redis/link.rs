@@ -100,7 +100,7 @@ impl Link {
         self.connection(Duration::ZERO).err()
     }
 
-    /// The connection, for a caller who can wait for so long.
+    /// The connection, for a caller that can wait for so long.
     fn connection(&self, patience: Duration) -> Result<(Connection, Arc<str>), StoreError> {
         match &*self.shared.state() {
             State::Up(_, address) if !self.shared.breaker.is_worth_asking(patience) => {

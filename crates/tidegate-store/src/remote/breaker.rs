@@ -15,7 +15,7 @@ pub(crate) struct Breaker {
     waited_us: AtomicU64,
 }
 
-/// A caller who can wait this many times as long as the one that found the server silent asks it all the same: a
+/// A caller that can wait this many times as long as the one that found the server silent asks it all the same: a
 /// listing must not fail because decisions, which have milliseconds, get no answer while it is made.
 #[allow(dead_code, reason = "etcd has no call that takes longer than a decision")]
 const PATIENT: u32 = 2;
@@ -34,7 +34,7 @@ impl Breaker {
         self.answers.load(Relaxed)
     }
 
-    /// False: a caller who can wait for so long is not to ask.
+    /// False: a caller that can wait for so long is not to ask.
     #[allow(dead_code, reason = "etcd has no call that takes longer than a decision")]
     pub(crate) fn is_worth_asking(&self, patience: Duration) -> bool {
         self.answers() || patience > PATIENT * Duration::from_micros(self.waited_us.load(Relaxed))

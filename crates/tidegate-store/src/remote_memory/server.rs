@@ -28,7 +28,7 @@ const MEMORY_MAX: usize = 64 << 20;
 /// Most keys of one page of a listing: with 512 bytes each they fit a frame.
 const PAGE_MAX: usize = 1_000;
 
-/// Answers everyone who connects, by this process's clock, until the listener fails.
+/// Answers every client that connects, by this process's clock, until the listener fails.
 ///
 /// # Errors
 /// When the socket fails.

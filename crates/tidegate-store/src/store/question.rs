@@ -16,7 +16,7 @@ pub struct Question<'a> {
     pub rules: &'a Rules,
     /// Keep the key's name, so that it can be listed.
     pub names: bool,
-    /// Whom.
+    /// What is counted for: a user, an address.
     pub key: &'a [u8],
     /// How the states lie in the store.
     pub layout: Layout,
@@ -56,7 +56,7 @@ pub struct When {
     pub by: Instant,
 }
 
-/// When it was decided, by the store's clock, and what each key was told, in the order of the questions.
+/// When it was decided, by the store's clock, and the answer for each key, in the order of the questions.
 pub type Answers = (Micros, Vec<PartAnswer>);
 
 /// The caller that asks a store for starts and slots: one replica of the replicas that share a pool of them.

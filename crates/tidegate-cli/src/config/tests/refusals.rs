@@ -247,7 +247,7 @@ fn limiters_are_checked() {
     check_parts(&many, &["1001 limiters are more than 1000"]);
 }
 
-/// One mistake is told once, and a mistake in one section hides none in another.
+/// One mistake is reported once, and a mistake in one section hides none in another.
 #[test]
 fn every_mistake_is_told_and_none_twice() {
     let bad_limiter = "[[limiter]]\nname = \"a\"\nlimits = [\"1 per fortnight\"]\n";

@@ -7,7 +7,7 @@ use tidegate_testkit::servers::Server;
 const START: Micros = Micros::from_secs(1_000_000);
 const LIMIT: usize = 3;
 
-/// One key of a limiter that blocks, and the steps of requests that have another key elsewhere.
+/// One key of a limiter that blocks, and the steps of requests that have another key in another slot.
 struct Key<'a> {
     redis: &'a Redis,
     question: Question<'a>,
