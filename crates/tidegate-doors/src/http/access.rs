@@ -42,7 +42,7 @@ fn check_named(caller: &Caller, scope: Scope, route: &Route, named: &str) -> Res
     } else if route.template.contains("{stream}") {
         let stream = decode(named, Plus::Plus, "stream")?;
         caller.check(scope, What::Stream(&String::from_utf8_lossy(&stream)))?;
-    } else if route.action == Action::Metrics {
+    } else if matches!(route.action, Action::Metrics | Action::Audit) {
         caller.check(scope, What::Everything)?;
     }
     Ok(())

@@ -26,7 +26,7 @@ use About::{Everything, Free, Listing, Named};
 /// A request (`{n}` is another number each time), the scope that it needs (`-`: none; `session`: its commands need some), the status
 /// of its success, and what it is about. A new route fails [`s5_every_route_is_a_row_of_the_table`] until it has a row.
 #[rustfmt::skip]
-const ROWS: [(&str, &str, u16, About); 27] = [
+const ROWS: [(&str, &str, u16, About); 28] = [
     ("POST /v1/hit {\"limiter\":\"api\",\"key\":\"k{n}\"}", "check", 200, Named),
     ("POST /v1/hit {\"domain\":\"login\",\"attributes\":{\"user\":\"u{n}\"}}", "check", 200, Named),
     ("GET /v1/allowed?user=a{n}&domain=login", "check", 200, Named),
@@ -41,6 +41,7 @@ const ROWS: [(&str, &str, u16, About); 27] = [
     ("DELETE /v1/limiters/api/blocks", "operate", 200, Named),
     ("POST /v1/limiters/notify/keys/k/increment", "count", 200, Named),
     ("POST /v1/limiters/notify/keys/k/analyze", "count", 200, Named),
+    ("GET /v1/audit", "read", 200, Everything),
     ("GET /v1/streams", "read", 200, Listing),
     ("POST /v1/streams/orders/events e{n}", "publish", 201, Named),
     ("GET /v1/streams/orders", "read", 200, Named),
