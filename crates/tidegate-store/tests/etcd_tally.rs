@@ -8,6 +8,7 @@ use tidegate_core::Micros;
 use tidegate_core::replicas::{ReplicaId, Tally};
 use tidegate_core::turnstile::{Grant, Name, Outlook, QuotaRequest};
 use tidegate_store::etcd::{Etcd, Tallies};
+use tidegate_testkit::faults::{Fault, Proxy};
 use tidegate_testkit::{Random, number, servers};
 
 const WITHIN: Duration = Duration::from_secs(5);
@@ -84,6 +85,27 @@ async fn p4_replicas_at_once_get_exactly_the_limit() {
         }
         assert_eq!(granted, 20, "window {window}");
     }
+}
+
+/// All round trips of a request had one second together. Over a way of 0.6 s the second of them had 0.4 s: the request failed
+/// whenever a lease was new or another replica had written, and etcd was taken for silent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f2_every_round_trip_over_a_slow_way_has_its_time() {
+    let server = servers::etcd::Etcd::start();
+    let slow = Proxy::before(server.members[0].port);
+    let etcd = Etcd::open(format!("http://127.0.0.1:{}", slow.port).parse().unwrap()).await;
+    slow.set(Fault::Delay(Duration::from_millis(600)));
+    let mut tasks = Vec::new();
+    for id in 1..=3 {
+        let replica = Tallies::new(etcd.clone(), "test", ReplicaId(id));
+        let request = QuotaRequest { in_flight: 100, ..request(7, 9, 3) };
+        tasks.push(tokio::spawn(async move { replica.buy(&request, Duration::from_secs(1)).await }));
+    }
+    let mut granted = 0;
+    for task in tasks {
+        granted += task.await.unwrap().unwrap().granted;
+    }
+    assert_eq!((granted, etcd.down()), (9, None));
 }
 
 /// When nobody else asks, a question is one round trip, from the second on.

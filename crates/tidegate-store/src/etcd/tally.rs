@@ -9,7 +9,8 @@
 //! otherwise it reads what is there, and is tried again by that.
 
 use super::lease_pool::LeasePool;
-use super::{Condition, Etcd, LeaseId, Meaning, Operation, Outcome, Pair, StoreError, Txn, left, locked};
+use super::{Condition, Etcd, LeaseId, Meaning, Operation, Outcome, Pair, StoreError, Txn, locked};
+use crate::remote::unreachable;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -59,6 +60,9 @@ struct Seen {
 const SEEN_MAX: usize = 100_000;
 /// Counts live for so many windows at least.
 const COUNTS_LIVE: u32 = 2;
+/// A request that takes several round trips, because another replica wrote meanwhile or a lease is new, begins none after
+/// so many times of what one may take.
+const ROUND_TRIPS_TIME: u32 = 3;
 
 impl Tallies {
     /// Those of a replica of the limit with this name.
@@ -81,28 +85,35 @@ impl Tallies {
         self.round_trips.load(Relaxed)
     }
 
-    /// Asks for starts of one key. One round trip if no other replica asked since this one last did.
+    /// Asks for starts of one key. One round trip, `within` which etcd must answer, if no other replica asked since this one
+    /// last did. Each further one has as long again: with what is left of the first, an etcd over a slow way would be taken for
+    /// a silent one.
     ///
     /// # Errors
     /// When etcd cannot be reached, does not answer, or refuses. It may have counted all the same.
     pub async fn buy(&self, request: &QuotaRequest, within: Duration) -> Result<Grant, StoreError> {
-        let by = Instant::now() + within;
+        let (begun, mut tries) = (Instant::now(), 0);
         let known = locked(&self.seen).remove(&request.name).unwrap_or_default();
         let mut seen = known.in_window(request.window);
         let (mut is_fresh, mut lost_a_lease) = (false, false);
         loop {
+            if begun.elapsed() >= within * ROUND_TRIPS_TIME {
+                let why = format!("other replicas wrote the same key {tries} times meanwhile");
+                return Err(unreachable(&self.etcd.url().to_string(), why));
+            }
+            tries += 1;
             let (started, grant) = grant(seen.started, &seen.others, request);
             // Slots that ended with their lease are no change that a comparison notices: that needs a look.
             let sure = is_fresh || grant.outlook != Outlook::Full || grant.granted == request.want;
             let txn = match sure {
-                true => self.swap(request, &seen, started, grant, by).await?,
+                true => self.swap(request, &seen, started, grant, within).await?,
                 false => Txn { then: self.look(request), ..Txn::default() },
             };
-            let outcome = match self.send(&txn, by).await {
+            let outcome = match self.send(&txn, within).await {
                 Err(StoreError::Refused { meaning: Meaning::NoLease, .. }) if !lost_a_lease => {
                     lost_a_lease = true;
                     self.leases.forget();
-                    self.look_after_slots(left(by)).await?;
+                    self.look_after_slots(within).await?;
                     continue;
                 }
                 outcome => outcome?,
@@ -156,11 +167,11 @@ impl Tallies {
 
     /// Says again what is held of a key, unless etcd knows it.
     async fn hold_again(&self, request: &QuotaRequest, within: Duration) -> Result<(), StoreError> {
-        let (by, key) = (Instant::now() + within, self.slot_key(request));
+        let key = self.slot_key(request);
         let value = request.held.to_string().into_bytes();
-        let put = Operation::Put { key: key.clone(), value, lease: Some(self.slots_lease(by).await?) };
+        let put = Operation::Put { key: key.clone(), value, lease: Some(self.slots_lease(within).await?) };
         let txn = Txn { when: vec![Condition::Revision { key, is: 0 }], then: vec![put], otherwise: vec![] };
-        self.send(&txn, by).await.map(drop)
+        self.send(&txn, within).await.map(drop)
     }
 
     /// The transaction that answers a question by what was last seen, if that is still so.
@@ -170,7 +181,7 @@ impl Tallies {
         seen: &Seen,
         started: u32,
         grant: Grant,
-        by: Instant,
+        within: Duration,
     ) -> Result<Txn, StoreError> {
         let mut txn = Txn { otherwise: self.look(request), ..Txn::default() };
         let counts = request.want > 0 || request.unused > 0;
@@ -179,7 +190,7 @@ impl Tallies {
         }
         if started != seen.started {
             let lives = Duration::from_micros(request.period.get()).saturating_mul(COUNTS_LIVE);
-            let lease = Some(self.leases.lease(&self.etcd, lives, 1, by).await?);
+            let lease = Some(self.leases.lease(&self.etcd, lives, 1, Instant::now() + within).await?);
             let value = started.to_string().into_bytes();
             txn.then.push(Operation::Put { key: self.count_key(request), value, lease });
         }
@@ -193,7 +204,7 @@ impl Tallies {
             txn.then.push(if held == 0 && more.is_empty() {
                 Operation::Delete { key }
             } else {
-                let (value, lease) = (format!("{held}{more}").into_bytes(), Some(self.slots_lease(by).await?));
+                let (value, lease) = (format!("{held}{more}").into_bytes(), Some(self.slots_lease(within).await?));
                 Operation::Put { key, value, lease }
             });
         }
@@ -234,9 +245,9 @@ impl Tallies {
         Ok(seen)
     }
 
-    async fn send(&self, txn: &Txn, by: Instant) -> Result<Outcome, StoreError> {
+    async fn send(&self, txn: &Txn, within: Duration) -> Result<Outcome, StoreError> {
         self.round_trips.fetch_add(1, Relaxed);
-        self.etcd.transact(txn, left(by)).await
+        self.etcd.transact(txn, within).await
     }
 
     fn remember(&self, request: &QuotaRequest, known: Seen) {
@@ -247,12 +258,12 @@ impl Tallies {
         seen.insert(request.name, known);
     }
 
-    async fn slots_lease(&self, by: Instant) -> Result<LeaseId, StoreError> {
+    async fn slots_lease(&self, within: Duration) -> Result<LeaseId, StoreError> {
         let known = locked(&self.slots).current;
         if let Some(lease) = known {
             return Ok(lease);
         }
-        let lease = self.etcd.grant_lease(Duration::from_micros(SLOTS_LEASE.get()), left(by)).await?;
+        let lease = self.etcd.grant_lease(Duration::from_micros(SLOTS_LEASE.get()), within).await?;
         // Of two that were granted at the same time one is not used, and runs out.
         Ok(*locked(&self.slots).current.get_or_insert(lease))
     }
