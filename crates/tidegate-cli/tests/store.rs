@@ -95,7 +95,7 @@ fn f2_degraded_answers_say_so_why_and_when_to_try_again() {
                 "the store does not answer, and limiter api has a smaller share than this cost on this server: 1 per 1h; try again in 1000 ms",
             ),
         ),
-        ("local_share = 0.4", "4", 1, "denied: api u, the cost is above the limit of 1 and can never pass", None),
+        ("local_share = 0.4", "4", 1, "denied: api u, the cost is above the limit of 3 and can never pass", None),
     ] {
         let folder = Folder::new();
         let server = Server::start(&folder, Some(&config(&folder, servers::free_port(), settings)));

@@ -190,7 +190,8 @@ fn push_detail(text: &mut String, answer: &Answer) {
     if let Some(limit) = limiter.rules.limits().get(answer.limit_index).filter(|_| shows_limit) {
         text.push_str(&limit.to_string());
     }
-    if is_local && answer.reason != Reason::Degraded {
+    // A cost above the whole limit has nothing to do with the store.
+    if is_local && !matches!(answer.reason, Reason::Degraded | Reason::CostAboveLimit) {
         text.push_str(" on this server while the store does not answer");
     }
     match answer.retry_after {
@@ -305,10 +306,8 @@ mod tests {
         check(Reason::Limited, OnFailure::Local, Some(2_000), &limited, "\"api\"");
         let blocked = format!("limiter api blocks this key on this server while {down}; try again in 2 ms");
         check(Reason::Blocked, OnFailure::Local, Some(2_000), &blocked, "\"api\"");
-        let never = format!(
-            "limiter api never allows this cost: 3 per 1d on this server while {down}; waiting does not help, ask for less"
-        );
-        check(Reason::CostAboveLimit, OnFailure::Local, None, &never, "\"api\"");
+        let never = "limiter api never allows this cost: 3 per 1d; waiting does not help, ask for less";
+        check(Reason::CostAboveLimit, OnFailure::Local, None, never, "\"api\"");
     }
 
     #[test]

@@ -270,7 +270,10 @@ pub(super) fn analysis(limiter: &str, key: &[u8], told: &Analysis) -> String {
     if let Some(until) = &told.blocked_until {
         let _ = write!(out, ", blocked until {}", instant(until));
     }
-    with_degraded(out, told.degraded)
+    match told.degraded {
+        Some(Degraded::Deny) => format!("{out} ({}; try again in a moment)", Degraded::Deny.because()),
+        mode => with_degraded(out, mode),
+    }
 }
 
 /// `2026-11-15 21:39:59 UTC`, to the second.
@@ -323,6 +326,11 @@ mod tests {
         check(
             r#""allowed":false,"limit":5,"retry_after_ms":1000,"reason":"degraded","degraded":"local""#,
             "denied: api u1, the store does not answer, and this server's share of the limit is less than the cost; try again in 1 second",
+        );
+        let told: Analysis = serde_json::from_str(r#"{"status":"limited","degraded":"deny"}"#).unwrap();
+        assert_eq!(
+            analysis("api", b"u1", &told),
+            "limited: api u1 (the store does not answer, and the limiter denies until it does; try again in a moment)"
         );
         check(
             r#""allowed":false,"limit":5,"retry_after_ms":null,"reason":"cost_above_limit""#,

@@ -9,6 +9,7 @@ use super::limiter::{InForce, Limiter};
 use super::plan::{Check, Plan, answered, unasked};
 use super::{Gate, HitAnswer};
 use crate::{Analyzed, Answer, AskError, Incremented, LimiterSpec, OnFailure, Reason, Request, Status};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_core::all_or_nothing::{self, IfBlocked, Intent, Ruling};
 use tidegate_core::{Decision, Limit, Micros, Rate, Verdict};
@@ -42,7 +43,7 @@ impl Gate {
         let answer = local.combine(answers, request);
         let decided =
             |check: &&Check<'_>| answer.limiter.as_ref().is_some_and(|spec| spec.name == check.limiter.spec.name);
-        let decided = local.0.iter().find(decided).map(|check| &*check.limiter.spec);
+        let decided = local.0.iter().find(decided).map(|check| &check.limiter.spec);
         by_share(answer, decided, request.cost)
     }
 
@@ -154,15 +155,16 @@ fn marked(answer: Answer, mode: OnFailure) -> Answer {
 }
 
 /// An answer by this process's share of the limits; `decided` is the limiter that decided, with its whole limits. A cost that
-/// is above the share alone can pass when the store is back.
-fn by_share(answer: Answer, decided: Option<&LimiterSpec>, cost: u32) -> Answer {
+/// is above the share alone can pass when the store is back; one above a whole limit never can, and is told that limit.
+fn by_share(answer: Answer, decided: Option<&Arc<LimiterSpec>>, cost: u32) -> Answer {
     let answer = Answer { degraded: Some(OnFailure::Local), ..answer };
-    let fits = |spec: &LimiterSpec| spec.rules.limits().iter().all(|limit| cost <= limit.burst());
-    match answer.reason {
-        Reason::CostAboveLimit if decided.is_some_and(fits) => {
-            Answer { reason: Reason::Degraded, retry_after: Some(TRY_AGAIN), ..answer }
+    let (Reason::CostAboveLimit, Some(whole)) = (answer.reason, decided) else { return answer };
+    let mut limits = whole.rules.limits().iter().enumerate();
+    match limits.find(|(_, limit)| cost > limit.burst()) {
+        None => Answer { reason: Reason::Degraded, retry_after: Some(TRY_AGAIN), ..answer },
+        Some((limit_index, limit)) => {
+            Answer { limiter: Some(Arc::clone(whole)), limit_index, limit: Some(limit.burst()), ..answer }
         }
-        _ => answer,
     }
 }
 
