@@ -11,7 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// How log lines are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -48,9 +51,12 @@ pub(crate) fn start(format: LogFormat) -> Result<(), String> {
     writing.map_err(|error| format!("error: no thread can be started: {error}; raise ulimit -u or ulimit -v"))?;
     let _ = QUEUE.set(queue);
     let builder = fmt().with_writer(|| Line).log_internal_errors(false).with_target(false).with_ansi(false);
+    // The HTTP/2 library warns of every client that breaks its rules: a client could write as many lines as it likes. Such
+    // connections are cut, and counted.
+    let ours = Targets::new().with_default(LevelFilter::INFO).with_target("h2", LevelFilter::OFF);
     match format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().flatten_event(true).init(),
+        LogFormat::Text => builder.finish().with(ours).init(),
+        LogFormat::Json => builder.json().flatten_event(true).finish().with(ours).init(),
     }
     Ok(())
 }
