@@ -1,6 +1,7 @@
 //! Numbers, durations, keys and tables as people like to read them.
 
 use std::fmt;
+use tidegate::Replicas;
 
 /// `1,234,567`.
 pub(crate) fn count(n: u64) -> String {
@@ -64,6 +65,17 @@ pub(crate) fn policy(config: &crate::config::Config) -> String {
     let others = [(config.udp.routes.len(), "UDP route"), (config.streams.len(), "stream")];
     let others = others.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!(", {}", plural(*n as u64, word)));
     limiters + &others.collect::<String>()
+}
+
+/// With whom the starts of a proxy are counted: `counted with all replicas at redis://…`. `shared` is the address of a store
+/// that several processes share.
+pub(crate) fn counted_with(replicas: Replicas, shared: Option<&str>) -> String {
+    match (replicas, shared) {
+        (Replicas::Share(Some((rank, of))), _) => format!("of which this one has part {} of {of}", rank + 1),
+        (_, None) => "counted in this process alone".to_owned(),
+        (Replicas::Exact, Some(store)) => format!("counted with all replicas at {store}"),
+        (Replicas::Share(None), Some(store)) => format!("shared with the replicas at {store}"),
+    }
 }
 
 /// `1.5 MiB`.

@@ -32,6 +32,7 @@ mod watch;
 
 use arguments::{Arguments, Command};
 use clap::Parser as _;
+use config::Config;
 use std::io::{ErrorKind, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -96,14 +97,29 @@ fn done(outcome: Result<(), String>) -> ExitCode {
 fn validate(file: &Path) -> ExitCode {
     match config::load(file, config::from_environment()) {
         Ok(config) => {
-            let limiters = human::policy(&config);
-            say_and(&format!("{} is valid: {limiters}", file.display()), exit::OK)
+            let (policy, counted) = (human::policy(&config), counted(&config));
+            say_and(&format!("{} is valid: {policy}{counted}", file.display()), exit::OK)
         }
         Err(error) => {
             say_error(&format!("{error}\n\n{}", human::plural(error.count() as u64, "problem")));
             exit::NO
         }
     }
+}
+
+/// With whom it counts: a store that others use too, and the proxy's replicas. Nothing where a process counts alone anyway.
+fn counted(config: &Config) -> String {
+    let shared = config.store.remote.as_ref().map(|store| store.url.to_string());
+    let with = shared.as_ref().map_or(String::new(), |url| format!("; counted at {url} with all that use it"));
+    let proxy = config
+        .proxy
+        .as_ref()
+        .and_then(|proxy| config.policy.limiters().iter().find(|l| l.name == proxy.limiter_name()));
+    let proxy = proxy.map_or(String::new(), |limiter| {
+        let limit = limiter.rules.limits().first().map(ToString::to_string).unwrap_or_default();
+        format!("\nproxy: {limit} for each key, {}", human::counted_with(limiter.replicas, shared.as_deref()))
+    });
+    with + &proxy
 }
 
 /// The answer of a command, on stdout, and its exit code. An answer that cannot be written was not given: exit 2; but a reader

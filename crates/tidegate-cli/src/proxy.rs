@@ -7,12 +7,12 @@ use crate::serve::certificates::Certificates;
 use crate::serve::signals::{self, Signal, Signals};
 use crate::serve::{banner, notify, store, tending};
 use crate::watch::Watch;
-use crate::{panics, room};
+use crate::{human, panics, room};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate::{Gate, Limit, Replicas};
+use tidegate::{Gate, Limit};
 use tidegate_doors::access::Access;
 use tidegate_proxy::{Policy, Proxy, Settings, WhenLimited};
 use tracing::{error, info, warn};
@@ -180,14 +180,11 @@ pub(crate) fn describe(config: &config::Proxy, gate: &Gate) -> String {
         WhenLimited::Reject => "others are answered 429",
     };
     let spec = policy.limiter.spec();
-    let counted = match (spec.replicas, gate.store().capabilities().shared) {
-        (Replicas::Exact, true) => format!(", counted with all replicas at {}", gate.store().address()),
-        (Replicas::Exact, false) => ", counted in this process alone".to_owned(),
-        (Replicas::Share(Some((rank, of))), _) => format!(", of which this one has part {} of {of}", rank + 1),
-        (Replicas::Share(None), _) => format!(", shared with the replicas at {}", gate.store().address()),
-    };
+    let store = gate.store();
+    let shared = store.capabilities().shared.then(|| store.address());
+    let counted = human::counted_with(spec.replicas, shared.as_deref());
     let limit = spec.rules.limits().first().map(ToString::to_string).unwrap_or_default();
-    format!("forwarding to {:?}: {limit}{in_flight} for each key{counted}; {others}", policy.upstream)
+    format!("forwarding to {:?}: {limit}{in_flight} for each key, {counted}; {others}", policy.upstream)
 }
 
 fn listen(address: SocketAddr, setting: &str) -> Result<TcpListener, String> {

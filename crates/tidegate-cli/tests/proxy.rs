@@ -22,9 +22,15 @@ struct Proxy {
 
 impl Proxy {
     fn start(folder: &Folder, words: &[&str]) -> Proxy {
+        Proxy::start_in(folder, words, &[])
+    }
+
+    /// With these variables in its environment.
+    fn start_in(folder: &Folder, words: &[&str], variables: &[(&str, &str)]) -> Proxy {
         let log = folder.path("proxy.log");
         let mut child = Command::new(TIDEGATE)
             .args(words)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(File::create(&log).unwrap())
             .spawn()
@@ -210,15 +216,78 @@ fn p3_p5_a_long_line_is_released_in_order_within_two_seconds() {
 /// A file with a store and no `[proxy]` table: the store was once ignored without a word, and three replicas started 27
 /// where the limit was 9.
 #[test]
-fn the_store_of_the_file_counts_without_a_proxy_table() {
+fn the_store_counts_without_a_proxy_table_from_the_file_or_the_environment() {
     let (folder, (url, _seen)) = (Folder::new(), origin());
     let store = "redis://127.0.0.1:1";
     let file = folder.write("store.toml", &format!("[store]\nkind = \"redis\"\nurl = \"{store}\"\n"));
-    let words = ["proxy", "--config", file.to_str().unwrap(), "--listen", "127.0.0.1:0", &url];
-    let proxy = Proxy::start(&folder, &words);
-    assert!(proxy.banner.contains(&format!("counted with all replicas at {store}")), "{}", proxy.banner);
-    // Nobody can say how many have started: 503, not a start.
-    assert!(get(proxy.address("listening"), "/a").starts_with("HTTP/1.1 503"));
+    let empty = folder.write("empty.toml", "");
+    let variables = [("TIDEGATE_STORE__KIND", "redis"), ("TIDEGATE_STORE__URL", store)];
+    let listen = ["--listen", "127.0.0.1:0", &url];
+    for (words, variables) in [
+        (&["proxy", "--config", file.to_str().unwrap()][..], &[][..]),
+        (&["proxy", "--config", empty.to_str().unwrap()], &variables),
+        (&["proxy"], &variables),
+    ] {
+        let proxy = Proxy::start_in(&folder, &[words, &listen].concat(), variables);
+        assert!(proxy.banner.contains(&format!("counted with all replicas at {store}")), "{}", proxy.banner);
+        // Nobody can say how many have started: 503, not a start.
+        assert!(get(proxy.address("listening"), "/a").starts_with("HTTP/1.1 503"));
+    }
+}
+
+/// A file whose replicas count apart looked like one whose replicas count together.
+#[test]
+fn validate_says_what_is_counted_with_whom() {
+    let folder = Folder::new();
+    let check = |store: &str, proxy: &str, expected: &str| {
+        let upstream = if proxy.is_empty() { "" } else { "[proxy]\nupstream = \"http://127.0.0.1:9000\"\n" };
+        let file = folder.write("whom.toml", &format!("{store}\n{upstream}{proxy}\n"));
+        let output = tidegate(&["validate", file.to_str().unwrap()]);
+        let said = server::stdout(&output);
+        assert_eq!(said.split_once(" is valid: ").unwrap().1, expected, "{}", stderr(&output));
+    };
+    let redis = "[store]\nkind = \"redis\"\nurl = \"redis://:secret@127.0.0.1:6379\"";
+    // Never the password.
+    let at = "redis://127.0.0.1:6379";
+    check("", "", "0 limiters\n");
+    check(redis, "", &format!("0 limiters; counted at {at} with all that use it\n"));
+    let proxy = "limit = \"9 per minute\"";
+    check("", proxy, "1 limiter\nproxy: 9 per 1m for each key, counted in this process alone\n");
+    let exact = format!(
+        "1 limiter; counted at {at} with all that use it\nproxy: 9 per 1m for each key, counted with all replicas at {at}\n"
+    );
+    check(redis, proxy, &exact);
+    let third = "limit = \"9 per minute\"\nreplicas = \"share\"\nreplica = \"1/3\"";
+    check("", third, "1 limiter\nproxy: 9 per 1m for each key, of which this one has part 1 of 3\n");
+}
+
+/// The HTTP/2 library warned of every client that took its requests back at once: a line of the log for each connection.
+#[test]
+fn a_client_that_breaks_the_rules_of_http2_writes_no_log_lines() {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    // GET / of the authority "a", and the stream taken back.
+    const REQUEST: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
+    let (folder, (url, _seen)) = (Folder::new(), origin());
+    let proxy = Proxy::start(&folder, &["proxy", "--listen", "127.0.0.1:0", &url]);
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags][..], &stream.to_be_bytes(), payload].concat()
+    };
+    let mut sent = PREFACE.to_vec();
+    for stream in (1..400).step_by(2) {
+        sent.extend(frame(1, 5, stream, REQUEST));
+        sent.extend(frame(3, 0, stream, &[0, 0, 0, 8]));
+    }
+    let mut client = TcpStream::connect(proxy.address("listening")).unwrap();
+    client.write_all(&sent).unwrap();
+    let mut answer = Vec::new();
+    // It is cut, by a GOAWAY and the end.
+    let _ = client.read_to_end(&mut answer);
+    assert!(answer.windows(4).any(|bytes| bytes == [0, 0, 0, 11]), "ENHANCE_YOUR_CALM: {answer:?}");
+    let log = proxy.log.clone();
+    proxy.stop();
+    let said = fs::read_to_string(log).unwrap();
+    assert!(said.contains("stopped") && !said.contains("reset"), "{said}");
 }
 
 /// One at a time nobody can be overtaken: the upstream sees them as they came.

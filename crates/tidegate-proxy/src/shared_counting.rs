@@ -180,8 +180,8 @@ impl Carrier<'_> {
         let set = theirs.and_then(|theirs| self.state.clock.set_by(theirs, sent));
         let grant = match set {
             Some(by_us) => {
-                let by_ms = by_us / 1_000;
-                warn!("the clock of the windows was {by_ms} ms behind the store's, and is set by it; set both by NTP");
+                let (by_ms, side) = (by_us.unsigned_abs() / 1_000, if by_us < 0 { "ahead of" } else { "behind" });
+                warn!("the clock of the windows was {by_ms} ms {side} the store's, and is set by it; set both by NTP");
                 Grant::FAILED
             }
             None => self.state.counting.note(outcome, self.state.clock.now()),
