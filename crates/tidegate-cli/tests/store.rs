@@ -6,8 +6,9 @@ mod server;
 use server::{Folder, Server, TIDEGATE, eventually, stderr};
 use std::net::TcpStream;
 use std::process::Command;
+use std::time::Duration;
 use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Micros, Policy, Rules, Settings};
-use tidegate_testkit::{http, servers};
+use tidegate_testkit::{faults, http, servers};
 
 fn config(folder: &Folder, port: u16, more: &str) -> std::path::PathBuf {
     let text = format!(
@@ -59,6 +60,18 @@ fn f2_a_store_that_is_not_required_may_come_later() {
     // It was not there to be asked at the start.
     server.wait_for_log("the store has maxmemory-policy allkeys-lru");
     assert!(!server.log().contains("secret"), "{}", server.log());
+}
+
+/// Connecting had half a second: over a way that takes longer, a server that requires its store never started.
+#[test]
+fn f2_a_required_store_over_a_slow_way_is_waited_for() {
+    let folder = Folder::new();
+    let redis = servers::Server::redis(&PASSWORD);
+    let slow = faults::Proxy::before(redis.port);
+    slow.set(faults::Fault::Delay(Duration::from_millis(700)));
+    let file = config(&folder, slow.port, "required = true\ndeadline = \"10s\"");
+    let server = Server::start(&folder, Some(&file));
+    assert_eq!(server.json(&["hit", "api", "u"]).1["degraded"].as_str(), None);
 }
 
 /// `tidegate hit` said "the cost is above the limit … and can never pass" and "no limit applies"; HTTP "ask for less".

@@ -72,6 +72,17 @@ async fn a_private_ca_and_a_clients_certificate_work_and_others_are_refused() {
     assert_eq!(ask("localhost", port, files).await, Ok(true));
 }
 
+/// A server in clear text says nothing to the first words of TLS. It runs, and there.
+#[tokio::test]
+async fn a_server_that_says_nothing_to_tls_may_have_none() {
+    let redis = Server::redis(&[]);
+    let error = ask("127.0.0.1", redis.port, TlsFiles::default()).await.unwrap_err().to_string();
+    assert!(
+        error.contains("no connection with TLS within 500ms") && error.contains("write redis:// if it has no TLS"),
+        "{error}"
+    );
+}
+
 #[test]
 fn files_that_cannot_be_used_are_named() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,12 +5,20 @@ use crate::human;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tidegate::{Clock, Gate, Micros, Settings, StoreError, StoreSettings, private_file};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 /// A clock that is less behind the saved state is not logged: clocks are set right by small steps all the time.
 const TELL_BEHIND: Micros = Micros::from_secs(1);
 /// The process's clock is logged when it is so far ahead of the wall clock.
 const TELL_AHEAD: Micros = Micros::from_secs(60);
+
+/// A store that is required and fails sooner than this is not waited for.
+const FIRST_ATTEMPT: Duration = Duration::from_millis(450);
+/// When attempts to connect have come to the longest time that they get.
+const ALL_ATTEMPTS: Duration = Duration::from_secs(16);
+/// How often a store that is required is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The gate of a process: its policy on its store, by its clock; and the watch that knows what was logged of it. `path`: where the
 /// embedded store keeps its state.
@@ -63,8 +71,12 @@ fn tell_loaded(gate: &Gate, settings: &Settings) {
 async fn open_remote(config: &Config, remote: &Remote, clock: Clock) -> Result<(Gate, Watch), String> {
     let Remote { on_failure, local_share, deadline, .. } = *remote;
     let settings = StoreSettings { on_failure, local_share, deadline, max_memory: config.store.max_memory };
+    let begun = Instant::now();
     let gate = Gate::connect(&config.policy, remote.url.clone(), settings, clock).await;
     let mut watch = Watch::default();
+    while remote.required && gate.store().down().is_some() && is_slow(begun) {
+        sleep(LOOK_EVERY).await;
+    }
     match gate.store().down() {
         Some(error) if remote.required => return Err(format!("error: [store] required = true, and {error}")),
         Some(error) => {
@@ -73,6 +85,12 @@ async fn open_remote(config: &Config, remote: &Remote, clock: Clock) -> Result<(
         None => tell_warning(&gate).await,
     }
     Ok((gate, watch))
+}
+
+/// May the store be there, over a slow way? The first attempt to connect has half a second, and each further one twice as long,
+/// up to eight; what fails at once is not there.
+fn is_slow(begun: Instant) -> bool {
+    (FIRST_ATTEMPT..ALL_ATTEMPTS).contains(&begun.elapsed())
 }
 
 async fn tell_warning(gate: &Gate) {

@@ -90,7 +90,19 @@ impl Login {
 /// Connects and logs in.
 pub(crate) async fn dial(address: &str, login: &Login) -> Result<Stream, StoreError> {
     let within = login.time.get();
-    let late = || Err(unreachable(address, format!("no connection within {within:?}")));
+    let late = || {
+        Err(match login.tls {
+            None => unreachable(address, format!("no connection within {within:?}")),
+            // A server in clear text waits for the rest of what it takes for a command.
+            Some(_) => unusable(
+                address,
+                format!(
+                    "no connection with TLS within {within:?}; start it, write redis:// if it has no TLS, or correct its \
+                     address in [store]"
+                ),
+            ),
+        })
+    };
     login.time.race(|| greeted(address, login)).await.unwrap_or_else(late)
 }
 
