@@ -72,7 +72,8 @@ fn c1_journals_of_a_version_before_are_read() {
     }
 }
 
-/// A Redis has another clock than the one that wrote: what incubated then has long been due, and is published now.
+/// A Redis goes by its own clock, which is not that of the server that wrote. With a duration of a second what incubated then is due by
+/// now, and is published.
 #[test]
 fn c1_e1_streams_in_redis_of_a_version_before_go_on() {
     for version in VERSIONS {
@@ -82,7 +83,9 @@ fn c1_e1_streams_in_redis_of_a_version_before_go_on() {
             let settings = StoreSettings::default();
             let url = redis.url().parse().unwrap();
             let gate = Gate::connect(&Policy::new(Vec::new()).unwrap(), url, settings, Clock::process()).await;
-            let streams = Streams::on_store(streams(), gate.store(), &now).await.unwrap();
+            let mut specs = streams();
+            specs.iter_mut().for_each(|spec| spec.rules.duration_ms = 1_000);
+            let streams = Streams::on_store(specs, gate.store(), &now).await.unwrap();
             for (name, state) in &said.streams {
                 let (clock, mut incubating) = incubating(state);
                 incubating.retain(|(_, valid)| *valid);
@@ -160,7 +163,10 @@ impl Said {
             let stream = streams.get(name).unwrap();
             let (before, now) = (incubating(state), stream.snapshot().await.unwrap());
             let (clock, events) = incubating(str::from_utf8(&now.body).unwrap());
-            assert!(events.starts_with(&before.1), "{name}, {time}: {events:?}");
+            // The conflict below makes one of them invalid in a stream that is strict.
+            let names = |events: &[(String, bool)]| events.iter().map(|(event, _)| event.clone()).collect::<Vec<_>>();
+            assert!(names(&events).starts_with(&names(&before.1)), "{name}, {time}: {events:?}");
+            assert!(time != "first" || events == before.1, "{name}: {events:?}");
             assert!(clock >= before.0, "{name}, {time}");
             // Known for what it is, and the clock goes on.
             assert!(matches!(stream.submit(b"pizza").await, Ok(Outcome::Conflict { .. })), "{name}, {time}");
