@@ -268,9 +268,11 @@ impl Gate {
         };
         let afresh = policy.limiters().iter().filter(afresh).map(|spec| spec.name.clone()).collect();
         let live = self.0.live_for(policy);
-        // A request between the two is explained without need, or by the old policy, as it is decided.
-        self.0.any_has_several_limits.store(live.any_has_several_limits(), Relaxed);
+        let several = live.any_has_several_limits();
+        // Meanwhile a request may meet either policy.
+        self.0.any_has_several_limits.fetch_or(several, Relaxed);
         self.0.live.store(Arc::new(live));
+        self.0.any_has_several_limits.store(several, Relaxed);
         self.forget_others(policy);
         Ok(Reloaded { afresh })
     }
