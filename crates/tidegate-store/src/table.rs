@@ -10,6 +10,7 @@ mod operate;
 mod separate;
 mod several;
 
+pub(crate) use operate::Walk;
 pub use operate::{Listing, PageOf, Which};
 #[cfg(feature = "etcd")]
 pub(crate) use several::answer_all;

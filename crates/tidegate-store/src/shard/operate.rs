@@ -3,6 +3,7 @@
 use super::{Frame, Shard};
 use crate::layout::{BLOCKED_UNTIL, HASH};
 use crate::shard::SHARD_BITS;
+use crate::slots::Slots;
 use tidegate_core::{Micros, State};
 
 impl Shard {
@@ -77,14 +78,50 @@ impl Shard {
         !self.slots.is_vacant(index) && self.slots.entry(index)[BLOCKED_UNTIL] > frame.now.get()
     }
 
-    /// Hashes and names of the live or of the blocked entries whose hash is above `after`.
-    pub(crate) fn list(&self, frame: &Frame<'_>, blocked_only: bool, after: u64) -> Vec<(u64, Vec<u8>)> {
-        let listed = |index: &usize| {
-            !self.slots.is_vacant(*index)
-                && self.slots.entry(*index)[HASH] > after
-                && if blocked_only { self.is_blocked(frame, *index) } else { !self.is_fresh(frame, *index) }
-        };
-        let entries = (0..self.slots.capacity()).filter(listed).map(|index| self.slots.entry(index));
-        entries.map(|entry| (entry[HASH], self.rest.names.get(entry[frame.shape.name_word()]).to_vec())).collect()
+    /// Hashes and names of the live or of the blocked entries from hash `from` on, of the next few: a listing holds the lock for
+    /// [`STEP_SLOTS`] and those that hang on to them. Entries lie in the order of their hashes, or a little behind, so that a step is
+    /// a range of hashes: what moves between two steps is neither left out nor told twice.
+    pub(crate) fn list(&self, frame: &Frame<'_>, blocked_only: bool, from: u64) -> Step {
+        let last = self.last_of_step(from);
+        let mut found = Vec::new();
+        for index in self.slots_of(from, last) {
+            let entry = self.slots.entry(index);
+            let is_listed =
+                |index| if blocked_only { self.is_blocked(frame, index) } else { !self.is_fresh(frame, index) };
+            if (from..=last).contains(&entry[HASH]) && is_listed(index) {
+                found.push((entry[HASH], self.rest.names.get(entry[frame.shape.name_word()]).to_vec()));
+            }
+        }
+        found.sort_unstable();
+        Step { found, last }
     }
+
+    /// The last hash of the step that begins with this one.
+    fn last_of_step(&self, from: u64) -> u64 {
+        const OF_SHARD: u64 = u64::MAX >> SHARD_BITS;
+        let steps = u64::try_from(self.slots.capacity().div_ceil(STEP_SLOTS).max(1)).unwrap_or(u64::MAX);
+        from.saturating_add(OF_SHARD / steps).min(from | OF_SHARD)
+    }
+
+    /// The slots in which entries with these hashes may lie, but for vacant ones.
+    fn slots_of(&self, from: u64, last: u64) -> impl Iterator<Item = usize> {
+        let capacity = self.slots.capacity();
+        let [first, end] = [from, last].map(|hash| Slots::home(hash, capacity, SHARD_BITS));
+        let homes = (first..=end).take(capacity).filter(|index| !self.slots.is_vacant(*index));
+        // Entries that found their place taken lie behind it, up to the next vacant slot.
+        let behind = std::iter::successors(Some(end), |index| Some(self.slots.after(*index))).skip(1);
+        let behind = behind.take((first + capacity).saturating_sub(end + 1));
+        homes.chain(behind.take_while(|index| !self.slots.is_vacant(*index)))
+    }
+}
+
+/// Slots that a step of a listing looks at under the lock: some ten microseconds.
+const STEP_SLOTS: usize = 512;
+
+/// A step of a listing.
+pub(crate) struct Step {
+    /// Hashes and names, in the order of the hashes.
+    pub(crate) found: Vec<(u64, Vec<u8>)>,
+    /// The last hash that was looked at.
+    pub(crate) last: u64,
 }

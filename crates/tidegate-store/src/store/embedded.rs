@@ -1,13 +1,16 @@
 //! The embedded store behind the questions that every store is asked.
 //!
-//! It never waits. The engine's shortest way goes to the tables themselves, see [`crate::Table`].
+//! It never waits; what walks over a whole table lets other tasks have their turn between steps. The engine's shortest way goes to the tables themselves, see [`crate::Table`].
 
 use super::backend::Backend;
 use super::{Answers, Asked, Capabilities, Layout, Question, StoreError, When};
 use crate::clock::Clock;
 use crate::memory::Memory;
-use crate::table::{Listing, PageOf, Part, Table, decide_all};
+use crate::shard::SHARDS;
+use crate::table::{Listing, PageOf, Part, Table, Walk, decide_all};
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
 use tidegate_core::{Algorithm, Micros};
 
@@ -115,13 +118,35 @@ impl Backend for Embedded {
     }
 
     async fn unblock_all(&self, question: &Question<'_>, when: When) -> Result<u64, StoreError> {
-        Ok(self.table(question.limiter)?.unblock_all(question.rules, || self.now(when.now)))
+        let (table, mut unblocked) = (self.table(question.limiter)?, 0);
+        for index in 0..SHARDS {
+            unblocked += table.unblock_shard(question.rules, index, || self.now(when.now));
+            let_others().await;
+        }
+        Ok(unblocked)
     }
 
     async fn list(&self, question: &Question<'_>, page: PageOf, when: When) -> Result<Listing, StoreError> {
         let table = self.table(question.limiter)?;
-        Ok(table.list(question.rules, page, || self.now(when.now)))
+        let mut walk = Walk::new(page);
+        while table.step(question.rules, &mut walk, || self.now(when.now)) {
+            let_others().await;
+        }
+        Ok(walk.listing())
     }
+}
+
+/// Goes to the end of the runtime's line: decisions do not wait for a listing, only for a step of it.
+async fn let_others() {
+    let mut is_over = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn not_buckets(question: &Question<'_>) -> StoreError {

@@ -9,8 +9,8 @@ use crate::{Analyzed, AskError, Incremented, Request, Status, Target};
 use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{IfBlocked, Intent};
 use tidegate_core::{Algorithm, Micros, check_key};
@@ -19,6 +19,16 @@ use tokio::time::Instant;
 
 /// How long an operator's call may take at a store on another machine.
 const OPERATE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Set by a call that goes on at once.
+#[derive(Default)]
+struct Yielded(AtomicBool);
+
+impl Wake for Yielded {
+    fn wake(self: Arc<Yielded>) {
+        self.0.store(true, Relaxed);
+    }
+}
 
 impl Gate {
     /// The outcome of a call on the embedded store, where none waits: for code that is not async.
@@ -36,9 +46,15 @@ impl Gate {
     /// As the call, or [`AskError::Remote`] when the states are not in this process; it was not begun then.
     pub fn at_once<T>(&self, call: impl Future<Output = Result<T, AskError>>) -> Result<T, AskError> {
         self.is_local()?;
-        match pin!(call).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(outcome) => outcome,
-            Poll::Pending => Err(AskError::Remote),
+        let (mut call, yielded) = (pin!(call), Arc::new(Yielded::default()));
+        let waker = Waker::from(Arc::clone(&yielded));
+        loop {
+            match call.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(outcome) => return outcome,
+                // A long listing lets others have their turn; here are none.
+                Poll::Pending if yielded.0.swap(false, Relaxed) => {}
+                Poll::Pending => return Err(AskError::Remote),
+            }
         }
     }
 
