@@ -19,11 +19,12 @@
 //! million keys went idle a quarter of their memory stayed with the process. **Why it is sound.**
 //! `malloc_trim` takes a number, locks what it walks, and touches free memory only.
 //!
-//! **Why memory of our own.** Every shard's slots grow by a quarter now and then, and what they leave behind is a hole in
-//! the heap that the next, larger ones do not fit: a table of 56 MiB took 65. Pages that are asked for and given back
-//! one by one leave none. **Why it is sound.** See [`Words`].
+//! **Why memory of our own.** Every shard's slots grow by an eighth now and then, where they are: the system maps more pages
+//! behind them, and moves them as a whole without a copy if it must. The allocator would copy, and what is left behind is
+//! a hole in the heap that the next, larger ones do not fit. **Why it is sound.** See [`Words`].
 #![allow(unsafe_code, reason = "see above; nothing else in the workspace needs it")]
 
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -147,15 +148,17 @@ pub(crate) fn prefetch(address: usize) {
     let _ = address;
 }
 
-/// Zeroed words, none of which moves. Many of them are pages of their own, which the system gets back with the last.
+/// Zeroed words from a cache line on, that can become more or fewer. Many of them are pages of their own, which the
+/// system gets back with the last, and which it moves elsewhere without a copy.
 ///
-/// **Why it is sound.** `start` is `len` words that were zeroed when they were allocated, aligned for words, and this
-/// value's alone until it is dropped, which frees them the way they came: as pages where `pages` is their length, as a
-/// box otherwise. References live no longer than a borrow of it, and there is no other way to the words.
+/// **Why it is sound.** `start` is `len` words that were zeroed when they were allocated, aligned for a line, and this
+/// value's alone until it is dropped, which frees them the way they came: as pages where `pages` is their length, by the
+/// allocator otherwise, with the same layout. References live no longer than a borrow of it, and there is no other way to
+/// the words; [`Words::resize`] has the only borrow while they move.
 pub(crate) struct Words {
     start: NonNull<u64>,
     len: usize,
-    /// Bytes of pages; 0: it is a box.
+    /// Bytes of pages; 0: they are the allocator's.
     pages: usize,
 }
 
@@ -164,6 +167,8 @@ unsafe impl Send for Words {}
 // SAFETY: shared references only read.
 unsafe impl Sync for Words {}
 
+/// Bytes of a cache line.
+pub(crate) const LINE_BYTES: usize = 64;
 /// From so many bytes on words are pages: what is lost at their end, half a page on average, is below an eighth.
 const PAGES_MIN: usize = 16 << 10;
 const PAGE_BYTES: usize = 4 << 10;
@@ -180,8 +185,13 @@ impl Words {
             MAPPINGS.fetch_add(1, Ordering::Relaxed);
             return Words { start, len, pages: bytes };
         }
-        let words: &mut [u64] = Box::leak(vec![0_u64; len].into_boxed_slice());
-        Words { start: NonNull::from(words).cast(), len, pages: 0 }
+        if len == 0 {
+            return Words { start: NonNull::dangling(), len, pages: 0 };
+        }
+        let layout = layout_of(len);
+        // SAFETY: the layout has a size above 0.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) });
+        Words { start: start.unwrap_or_else(|| handle_alloc_error(layout)).cast(), len, pages: 0 }
     }
 
     /// Memory of so many.
@@ -189,6 +199,37 @@ impl Words {
         let bytes = len * size_of::<u64>();
         if bytes < PAGES_MIN { bytes } else { bytes.next_multiple_of(PAGE_BYTES) }
     }
+
+    /// Makes them so many: the first ones stay, new ones are zeros. Pages are not copied but mapped elsewhere.
+    pub(crate) fn resize(&mut self, len: usize) {
+        let bytes = Words::bytes_for(len);
+        if self.pages > 0 && bytes >= PAGES_MIN {
+            // What is left of the last page is zeros when it is wanted again.
+            let kept = (self.pages.min(bytes)) / size_of::<u64>();
+            if len < self.len {
+                self[len..].iter_mut().take(kept.saturating_sub(len)).for_each(|word| *word = 0);
+            }
+            if let Some(start) = moved_pages(self.start, self.pages, bytes) {
+                *self = Words { start, len, pages: bytes }.instead_of(self);
+                return;
+            }
+        }
+        let mut other = Words::zeroed(len);
+        let kept = len.min(self.len);
+        other[..kept].copy_from_slice(&self[..kept]);
+        *self = other;
+    }
+
+    /// Forgets what became these, so that it is not freed.
+    fn instead_of(self, before: &mut Words) -> Words {
+        std::mem::forget(std::mem::replace(before, Words { start: NonNull::dangling(), len: 0, pages: 0 }));
+        self
+    }
+}
+
+fn layout_of(len: usize) -> Layout {
+    // A table is never so large: the budget was asked before.
+    Layout::from_size_align(len * size_of::<u64>(), LINE_BYTES).expect("fewer words than there is memory")
 }
 
 impl Default for Words {
@@ -219,11 +260,11 @@ impl Drop for Words {
     fn drop(&mut self) {
         if self.pages > 0 {
             MAPPINGS.fetch_sub(1, Ordering::Relaxed);
-            return free_pages(self.start, self.pages);
+            free_pages(self.start, self.pages);
+        } else if self.len > 0 {
+            // SAFETY: the allocator gave it with this layout, and nothing else frees it.
+            unsafe { dealloc(self.start.as_ptr().cast(), layout_of(self.len)) };
         }
-        let words = NonNull::slice_from_raw_parts(self.start, self.len);
-        // SAFETY: it was leaked from a box of this length, and nothing else frees it.
-        drop(unsafe { Box::from_raw(words.as_ptr()) });
     }
 }
 
@@ -239,7 +280,8 @@ mod system {
 
     pub(super) const PROT_READ_WRITE: c_int = 1 | 2;
     pub(super) const MAP_PRIVATE_ANONYMOUS: c_int = 2 | 0x20;
-    /// What `mmap` returns when it has no memory.
+    pub(super) const MREMAP_MAYMOVE: c_int = 1;
+    /// What `mmap` and `mremap` return when there is no memory.
     pub(super) const MAP_FAILED: *mut c_void = usize::MAX as *mut c_void;
 
     unsafe extern "C" {
@@ -252,6 +294,7 @@ mod system {
             offset: i64,
         ) -> *mut c_void;
         pub(super) fn munmap(address: *mut c_void, bytes: usize) -> c_int;
+        pub(super) fn mremap(address: *mut c_void, before: usize, bytes: usize, flags: c_int, ...) -> *mut c_void;
     }
 }
 
@@ -272,9 +315,23 @@ fn free_pages(start: NonNull<u64>, bytes: usize) {
     }
 }
 
+/// The same pages, as so many bytes; new ones are zeros. `None`: the system has none, and they are as they were.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn moved_pages(start: NonNull<u64>, before: usize, bytes: usize) -> Option<NonNull<u64>> {
+    use system::{MAP_FAILED, MREMAP_MAYMOVE, mremap};
+    // SAFETY: the caller owns this mapping of this length, has no reference into it, and uses the new one only.
+    let start = unsafe { mremap(start.as_ptr().cast(), before, bytes, MREMAP_MAYMOVE) };
+    if start == MAP_FAILED { None } else { NonNull::new(start.cast()) }
+}
+
 /// Other systems have other ways to ask for pages: there all words are boxes.
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 fn zeroed_pages(_: usize) -> Option<NonNull<u64>> {
+    None
+}
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+fn moved_pages(_: NonNull<u64>, _: usize, _: usize) -> Option<NonNull<u64>> {
     None
 }
 
@@ -329,6 +386,26 @@ mod tests {
             assert!(words.iter().copied().eq(1..=len as u64), "{len}");
         }
         assert_eq!([1, 2047, 2048, 2049].map(Words::bytes_for), [8, 16_376, 16_384, 20_480]);
+    }
+
+    #[test]
+    fn words_that_become_more_or_fewer_keep_the_first_and_are_zeros_behind() {
+        let mut words = Words::zeroed(0);
+        let lens =
+            [1, 100, 2_047, 2_048, 2_049, 2_500, 2_100, 3_000, 100_000, 2_048, 2_100, 7, 0, 5_000, 60_000, 59_999];
+        for len in lens {
+            let before = words.len();
+            words.resize(len);
+            assert!(words.len() == len && (len == 0 || words.as_ptr().addr().is_multiple_of(LINE_BYTES)));
+            for (index, word) in words.iter_mut().enumerate() {
+                assert_eq!(
+                    *word,
+                    if index < before { index as u64 + 1 } else { 0 },
+                    "{index} of {len}, {before} before"
+                );
+                *word = index as u64 + 1;
+            }
+        }
     }
 
     /// A panic once unlocked, and what was half changed was decided by and saved.

@@ -3,7 +3,7 @@
 
 use crate::budget::Fit;
 use crate::private_file;
-use crate::snapshot::{Fault, Loaded, Summed, read_store, write_store};
+use crate::snapshot::{Counted, Fault, Loaded, Summed, read_store, write_store};
 use crate::{Memory, panic_point};
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -166,7 +166,7 @@ impl Directory {
         }
         let read = |fit: &mut Fit| {
             let again = File::open(&path).map_err(io_error("open", &path))?;
-            let mut input = Summed::new(BufReader::with_capacity(1 << 16, again.take(body)));
+            let mut input = Counted::new(BufReader::with_capacity(1 << 16, again.take(body)));
             let store = read_store(&mut input, max_bytes, now, fit);
             Ok((store, input))
         };

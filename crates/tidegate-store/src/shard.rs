@@ -15,6 +15,7 @@ use crate::logs::Logs;
 use crate::names::Names;
 use crate::slots::Slots;
 use crate::stats::{self, KeyStats, Stats};
+use foldhash::quality::SeedableRandomState;
 use tidegate_core::all_or_nothing::{self, Intent, Room, Ruling};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, Check, Compact, Limit, Micros, Rules, State};
@@ -31,6 +32,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) shape: Shape,
     pub(crate) rules: &'a Rules,
     pub(crate) budget: &'a Budget,
+    /// What makes a key's hash.
+    pub(crate) hasher: &'a SeedableRandomState,
     /// Columns of a sketch, should one be needed.
     pub(crate) sketch_width: usize,
     pub(crate) now: Micros,
@@ -83,7 +86,7 @@ struct Rest {
     sketch_until: Micros,
     /// Where the next look for droppable entries starts.
     hand: usize,
-    inserts_since_purge: usize,
+    inserts_since_sweep: usize,
     scratch: Vec<State>,
 }
 
@@ -109,6 +112,8 @@ pub(crate) struct Prepared {
 
 /// Slots that are looked at for one to drop when a table is full: a bound on the work of a hit.
 const HAND_STEPS: usize = 16;
+/// Slots that housekeeping, a snapshot or a listing looks at before it lets go of the shard.
+const PIECE_SLOTS: usize = 64;
 /// What a state that grows takes with its first entries.
 const NEW_LOG: usize = 256;
 /// What a sliding log may need for its next entry and the growth around it; for most histories of
@@ -126,7 +131,7 @@ impl Shard {
         if !Shape::is_plain(self.layout, rules.algorithm()) {
             return None;
         }
-        let [_, blocked_until, words @ ..] = self.slots.plain_mut(hash, SHARD_BITS)?;
+        let [_, blocked_until, words @ ..] = self.slots.plain_mut(hash)?;
         if *blocked_until > now.get() {
             return None;
         }
@@ -147,7 +152,7 @@ impl Shard {
         states.clear();
         let counts = intent == Intent::Hit && cost > 0;
         let mut blocked_until = Micros::ZERO;
-        let place = if let Some(index) = self.slots.find(hash, SHARD_BITS) {
+        let place = if let Some(index) = self.slots.find(hash) {
             blocked_until = Micros::saturating(self.slots.entry(index)[BLOCKED_UNTIL]);
             self.load(&frame.shape, index, intent, &mut states);
             Place::At(index)
@@ -305,12 +310,16 @@ impl Shard {
         }
     }
 
+    fn name(&self, shape: &Shape, entry: &[u64]) -> &[u8] {
+        if shape.names { self.rest.names.get(entry[shape.name_word()]) } else { &[] }
+    }
+
     fn insert(&mut self, shape: &Shape, hash: u64, key: &[u8]) -> usize {
-        let index = self.slots.insert(hash, SHARD_BITS);
+        let index = self.slots.insert(hash);
         if shape.names {
             self.slots.entry_mut(index)[shape.name_word()] = self.rest.names.add(key);
         }
-        self.rest.inserts_since_purge += 1;
+        self.rest.inserts_since_sweep += 1;
         index
     }
 
@@ -324,7 +333,7 @@ impl Shard {
         if shape.names {
             self.rest.names.remove(entry[shape.name_word()]);
         }
-        self.slots.remove(index, SHARD_BITS);
+        self.slots.remove(index);
     }
 
     /// True when the entry can be dropped without anybody noticing.

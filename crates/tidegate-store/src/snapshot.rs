@@ -34,7 +34,7 @@ pub(crate) fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> 
     store.seed().iter().try_for_each(|seed| out.write_all(&seed.to_le_bytes()))?;
     out.write_all(&now.get().to_le_bytes())?;
     out.write_all(&u32::try_from(tables.len()).unwrap_or(u32::MAX).to_le_bytes())?;
-    let mut log = Vec::new();
+    let (mut log, mut entries) = (Vec::new(), Vec::new());
     for (name, table) in tables {
         let shape = table.shape();
         write_bytes(out, name.as_bytes())?;
@@ -43,9 +43,13 @@ pub(crate) fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> 
         out.write_all(&[algorithm_code(shape.algorithm), limits, keeps, u8::from(table.is_disabled())])?;
         write_rules(out, &table.rules())?;
         for index in 0..SHARDS {
-            for entry in table.export(index)? {
-                out.write_all(&[1])?;
-                write_entry(out, &entry, &mut log)?;
+            let mut after = Some(0);
+            while let Some(from) = after {
+                after = table.export(index, from, &mut entries)?;
+                for entry in entries.drain(..) {
+                    out.write_all(&[1])?;
+                    write_entry(out, &entry, &mut log)?;
+                }
             }
         }
         out.write_all(&[0])?;
@@ -344,16 +348,44 @@ fn algorithm_of(code: u8) -> Option<Algorithm> {
     Algorithm::ALL.into_iter().find(|algorithm| algorithm_code(*algorithm) == code)
 }
 
-/// Counts and sums what passes through.
+/// Sums what passes through.
 pub(crate) struct Summed<T> {
     pub(crate) inner: T,
     pub(crate) crc: crc32fast::Hasher,
-    pub(crate) at: u64,
 }
 
 impl<T> Summed<T> {
     pub(crate) fn new(inner: T) -> Summed<T> {
-        Summed { inner, crc: crc32fast::Hasher::new(), at: 0 }
+        Summed { inner, crc: crc32fast::Hasher::new() }
+    }
+}
+
+/// Counts what passes through.
+pub(crate) struct Counted<T> {
+    inner: T,
+    pub(crate) at: u64,
+}
+
+impl<T> Counted<T> {
+    pub(crate) fn new(inner: T) -> Counted<T> {
+        Counted { inner, at: 0 }
+    }
+}
+
+impl<T: Read> Read for Counted<T> {
+    #[inline]
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(bytes)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+
+    #[inline]
+    fn read_exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        // A buffered reader has the few bytes of a number at hand.
+        self.inner.read_exact(bytes)?;
+        self.at += bytes.len() as u64;
+        Ok(())
     }
 }
 
@@ -373,7 +405,6 @@ impl<T: Read> Read for Summed<T> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(bytes)?;
         self.crc.update(&bytes[..read]);
-        self.at += read as u64;
         Ok(read)
     }
 }

@@ -8,7 +8,6 @@
 //! at 0, which is counted.
 
 use crate::budget::Budget;
-use crate::shard::SHARD_BITS;
 use crate::slots::Slots;
 use tidegate_core::{Micros, Rate};
 
@@ -64,7 +63,7 @@ impl Stats {
 
     /// What a key did; zeros for one that is not known.
     pub(crate) fn get(&self, hash: u64, now: Micros) -> KeyStats {
-        let Some(index) = self.slots.find(hash, SHARD_BITS) else { return KeyStats::default() };
+        let Some(index) = self.slots.find(hash) else { return KeyStats::default() };
         let entry = self.slots.entry(index);
         KeyStats { requests: entry[REQUESTS], over: entry[OVER], last_max_rate: rates_at(entry, now).1 }
     }
@@ -80,29 +79,27 @@ impl Stats {
 
     /// Every entry as words, for a snapshot.
     pub(crate) fn export(&self) -> Vec<[u64; STRIDE]> {
-        let used = (0..self.slots.capacity()).filter(|index| !self.slots.is_vacant(*index));
+        let used = (0..self.slots.end()).filter(|index| !self.slots.is_vacant(*index));
         used.map(|index| std::array::from_fn(|word| self.slots.entry(index)[word])).collect()
     }
 
     /// Takes an entry in, within the bound.
     pub(crate) fn import(&mut self, words: &[u64; STRIDE]) {
-        if self.slots.find(words[0], SHARD_BITS).is_none() && self.slots.len() < KEYS_MAX {
-            if self.slots.len() >= self.slots.most() {
-                self.slots = self.grown();
+        if self.slots.find(words[0]).is_none() && self.slots.len() < KEYS_MAX {
+            if !self.slots.has_room() {
+                self.grow();
             }
-            let index = self.slots.insert(words[0], SHARD_BITS);
+            let index = self.slots.insert(words[0]);
             self.slots.entry_mut(index).copy_from_slice(words);
         }
     }
 
     fn place(&mut self, hash: u64, now: Micros, budget: &Budget) -> Option<usize> {
-        if let Some(index) = self.slots.find(hash, SHARD_BITS) {
+        if let Some(index) = self.slots.find(hash) {
             return Some(index);
         }
-        if !self.make_room(budget) && !self.drop_idle(now) {
-            return None;
-        }
-        Some(self.slots.insert(hash, SHARD_BITS))
+        let has_room = self.make_room(budget) || (self.drop_idle(now) && self.slots.has_room());
+        has_room.then(|| self.slots.insert(hash))
     }
 
     /// Has room for one more key, if it may grow so far.
@@ -110,36 +107,37 @@ impl Stats {
         if self.slots.len() >= KEYS_MAX {
             return false;
         }
-        if self.slots.len() < self.slots.most() {
+        if self.slots.has_room() {
             return true;
         }
-        let more = Slots::bytes_for(STRIDE, self.next_capacity()) - self.slots.bytes();
+        let more = Slots::bytes_for(STRIDE, self.next_capacity()).saturating_sub(self.slots.bytes());
         let room = budget.has_room_for(more);
         if room {
-            self.slots = self.grown();
+            self.grow();
         }
         room
     }
 
     /// Drops the key that was idle for longest among the next few; was there one?
     fn drop_idle(&mut self, now: Micros) -> bool {
-        let capacity = self.slots.capacity();
-        let steps = HAND_STEPS.min(capacity);
-        let looked_at = (0..steps).map(|step| (self.hand + step) % capacity);
+        let slots = self.slots.end();
+        let steps = HAND_STEPS.min(slots);
+        let looked_at = (0..steps).map(|step| (self.hand + step) % slots);
         let used = looked_at.filter(|index| !self.slots.is_vacant(*index));
         let last_used = |index: usize| self.slots.entry(index)[NUMBER];
         let oldest = used.min_by_key(|index| last_used(*index)).filter(|index| number(now) > last_used(*index) + 1);
-        self.hand = (self.hand + steps) % capacity.max(1);
+        self.hand = (self.hand + steps) % slots.max(1);
         if let Some(index) = oldest {
-            self.slots.remove(index, SHARD_BITS);
+            self.slots.remove(index);
         }
         oldest.is_some()
     }
 
-    fn grown(&self) -> Slots {
+    /// There are never many: at once.
+    fn grow(&mut self) {
         match self.slots.capacity() {
-            0 => Slots::new(STRIDE, self.next_capacity()),
-            _ => self.slots.resized(self.next_capacity(), SHARD_BITS),
+            0 => self.slots = Slots::new(STRIDE, self.next_capacity()),
+            _ => self.slots.resize_at_once(self.next_capacity()),
         }
     }
 
@@ -201,7 +199,7 @@ mod tests {
     #[test]
     fn m1_statistics_are_bounded() {
         let (mut stats, budget) = (Stats::default(), Budget::new(1 << 20));
-        let random = |i: u64| (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let random = |i: u64| (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
         (0..10_000).for_each(|i| stats.note(random(i), at(0), false, Rate::default(), &budget));
         assert_eq!(stats.export().len(), KEYS_MAX);
         assert!(stats.bytes() < 40_000, "{}", stats.bytes());
@@ -215,7 +213,7 @@ mod tests {
     #[test]
     fn idle_keys_make_room_and_busy_ones_stay() {
         let (mut stats, budget) = (Stats::default(), Budget::new(1 << 20));
-        let random = |i: u64| (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let random = |i: u64| (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
         let note = |stats: &mut Stats, i: u64, seconds| {
             stats.note(random(i), at(seconds), false, Rate::default(), &budget);
             stats.get(random(i), at(seconds)).requests

@@ -16,12 +16,12 @@ pub use operate::{Listing, PageOf, Which};
 pub(crate) use several::answer_all;
 pub use several::decide_all;
 
-use crate::bare::{Guard, Lock, prefetch};
+use crate::bare::{Guard, LINE_BYTES, Lock, prefetch};
 use crate::budget::Budget;
 use crate::layout::{Migration, Shape};
 use crate::panic_point;
 use crate::shard::{Counts, Frame, Place, Prepared, SHARD_BITS, SHARDS, Shard};
-use crate::slots::{LINE_BYTES, Slots};
+use crate::slots;
 use crate::stats::KeyStats;
 use change::Current;
 use foldhash::quality::SeedableRandomState;
@@ -53,9 +53,10 @@ pub struct Table {
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 struct Cell {
-    /// Where the shard's slots lie: a hint for prefetching, read without the lock.
+    /// Where the shard's slots lie, and what their homes count by: hints for prefetching, read without the lock.
     slots_at: AtomicUsize,
-    capacity: AtomicUsize,
+    capacities: AtomicU64,
+    border: AtomicU64,
     shard: Lock<Shard>,
 }
 
@@ -293,9 +294,11 @@ impl Table {
     /// Tells the budget and the prefetch hint what changed.
     #[inline]
     fn account(&self, cell: &Cell, shard: &mut Shard) {
-        if shard.account(&self.budget) {
+        if shard.account(&self.budget) || !shard.slots.is_settled() {
             cell.slots_at.store(shard.slots.address(), Relaxed);
-            cell.capacity.store(shard.slots.capacity(), Relaxed);
+            let (low, high, border) = shard.slots.homes();
+            cell.capacities.store(u64::from(high) << 32 | u64::from(low), Relaxed);
+            cell.border.store(border, Relaxed);
         }
     }
 
@@ -402,15 +405,13 @@ impl Table {
     #[inline]
     fn frame<'a>(&'a self, shard: &Shard, rules: &'a Rules, now: Micros) -> Frame<'a> {
         let sketch_width = self.sketch_width.load(Relaxed);
-        Frame { shape: Shape::of_layout(shard.layout), rules, budget: &self.budget, sketch_width, now }
+        let shape = Shape::of_layout(shard.layout);
+        Frame { shape, rules, budget: &self.budget, hasher: &self.hasher, sketch_width, now }
     }
 
-    /// Never 0, which marks a vacant slot.
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(key);
-        hasher.finish().max(1)
+        hash(&self.hasher, key)
     }
 
     #[inline]
@@ -433,6 +434,14 @@ pub(crate) fn shard_of(hash: u64) -> usize {
     usize::try_from(hash >> (u64::BITS - SHARD_BITS)).unwrap_or(0)
 }
 
+/// A key's hash; never 0, which marks a vacant slot.
+#[inline]
+pub(crate) fn hash(hasher: &SeedableRandomState, key: &[u8]) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write(key);
+    hasher.finish().max(1)
+}
+
 fn subject<'a>(rules: &'a Rules, prepared: &'a mut Prepared) -> Subject<'a> {
     Subject { rules, blocked_until: prepared.blocked_until, states: &mut prepared.states, room: prepared.room }
 }
@@ -445,7 +454,10 @@ impl Cell {
 
     #[inline]
     fn prefetch(&self, hash: u64, stride: usize) {
-        let home = Slots::home(hash, self.capacity.load(Relaxed), SHARD_BITS);
+        let (fraction, capacities) = (slots::fraction(hash), self.capacities.load(Relaxed));
+        let shift = if fraction > self.border.load(Relaxed) { 32 } else { 0 };
+        #[expect(clippy::cast_possible_truncation, reason = "one half of a word")]
+        let home = slots::home(fraction, (capacities >> shift) as u32);
         let address = self.slots_at.load(Relaxed).wrapping_add(home * stride * size_of::<u64>());
         prefetch(address);
         // A probe often goes on into the next line: fetched together, the two cost one miss.

@@ -1,35 +1,46 @@
 //! Entries on the move: out for a snapshot, in from one, and over to another layout.
 
-use super::{Frame, Shard};
+use super::{Frame, PIECE_SLOTS, Shard};
 use crate::layout::{BLOCKED_UNTIL, Entry, HASH, Migration, Shape, from_words};
 use crate::logs::Logs;
 use crate::names::Names;
-use crate::shard::SHARD_BITS;
 use crate::slots::Slots;
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Check, Micros, State};
 
 impl Shard {
     /// Every entry, taken apart.
-    pub(crate) fn export(&self, shape: &Shape) -> Vec<Entry> {
-        let used = (0..self.slots.capacity()).filter(|index| !self.slots.is_vacant(*index));
-        used.map(|index| {
-            let entry = self.slots.entry(index);
-            let words = &entry[shape.state_words()];
-            let states = if shape.grows() {
-                words.iter().map(|word| self.rest.logs.copy(shape.algorithm, *word)).collect()
-            } else {
-                let pairs = words.chunks_exact(2);
-                pairs.map(|pair| from_words(shape.algorithm, [pair[0], pair[1]])).collect()
-            };
-            Entry {
-                hash: entry[HASH],
-                blocked_until: Micros::saturating(entry[BLOCKED_UNTIL]),
-                name: if shape.names { self.rest.names.get(entry[shape.name_word()]).to_vec() } else { Vec::new() },
-                states,
-            }
-        })
-        .collect()
+    fn export(&self, shape: &Shape) -> Vec<Entry> {
+        let mut entries = Vec::with_capacity(self.slots.len());
+        let mut after = 0;
+        while let Some(last) = self.export_piece(shape, after, &mut entries) {
+            after = last;
+        }
+        entries
+    }
+
+    /// Appends the entries of the next piece of a walk by hash, taken apart. Returns where the walk goes on.
+    pub(crate) fn export_piece(&self, shape: &Shape, after: u64, entries: &mut Vec<Entry>) -> Option<u64> {
+        let (first, last) = self.slots.piece(after, PIECE_SLOTS)?;
+        entries.extend(self.slots.up_to(first, last).map(|index| self.taken_apart(shape, index)));
+        Some(last)
+    }
+
+    pub(super) fn taken_apart(&self, shape: &Shape, index: usize) -> Entry {
+        let entry = self.slots.entry(index);
+        let words = &entry[shape.state_words()];
+        let states = if shape.grows() {
+            words.iter().map(|word| self.rest.logs.copy(shape.algorithm, *word)).collect()
+        } else {
+            let pairs = words.chunks_exact(2);
+            pairs.map(|pair| from_words(shape.algorithm, [pair[0], pair[1]])).collect()
+        };
+        Entry {
+            hash: entry[HASH],
+            blocked_until: Micros::saturating(entry[BLOCKED_UNTIL]),
+            name: self.name(shape, entry).to_vec(),
+            states,
+        }
     }
 
     /// Takes entries in, and holds at most `room` bytes then. Returns how many keys found no place: what they used
@@ -74,16 +85,20 @@ impl Shard {
         if all > self.slots.most() {
             self.resize(shape, Slots::capacity_for(all));
         }
-        let mut names_len: usize = entries.iter().map(|entry| entry.name.len()).sum();
+        let mut names_len: usize = entries.iter().map(|entry| Names::bytes_for(entry.name.len())).sum();
         for mut entry in entries {
-            if self.slots.find(entry.hash, SHARD_BITS).is_none() {
+            if self.slots.find(entry.hash).is_none() {
+                while !self.slots.has_room() {
+                    // More than usual have their homes at the end.
+                    self.resize(shape, self.slots.capacity() + self.slots.capacity() / 32 + 8);
+                }
                 if shape.names {
                     self.rest.names.make_room(entry.name.len(), names_len);
                 }
                 let index = self.insert(shape, entry.hash, &entry.name);
                 self.save(shape, index, entry.blocked_until, &mut entry.states);
             }
-            names_len -= entry.name.len();
+            names_len -= Names::bytes_for(entry.name.len());
         }
         self.latest = self.latest.max(frame.now);
     }
@@ -188,7 +203,7 @@ struct Need {
 impl Need {
     fn add(&mut self, shape: &Shape, entry: &Entry) {
         self.entries += 1;
-        self.names += if shape.names { entry.name.len() } else { 0 };
+        self.names += if shape.names { Names::bytes_for(entry.name.len()) } else { 0 };
         self.logs += if shape.grows() { entry.states.iter().map(Logs::bytes_for).sum() } else { 0 };
     }
 

@@ -1,15 +1,13 @@
 //! What people do: block, unblock, list.
 
-use super::{Frame, Shard};
+use super::{Frame, PIECE_SLOTS, Shard};
 use crate::layout::{BLOCKED_UNTIL, HASH};
-use crate::shard::SHARD_BITS;
-use crate::slots::Slots;
 use tidegate_core::{Micros, State};
 
 impl Shard {
     /// Blocks a key, making an entry if there is none; `false` when there is no place for it.
     pub(crate) fn block(&mut self, frame: &Frame<'_>, hash: u64, key: &[u8], until: Micros) -> bool {
-        let index = match self.slots.find(hash, SHARD_BITS) {
+        let index = match self.slots.find(hash) {
             Some(index) => index,
             None if self.make_place(frame, key.len()) || self.make_place_for_block(frame, key.len()) => {
                 let mut states = self.states_of_new(frame, hash);
@@ -52,7 +50,7 @@ impl Shard {
 
     /// Forgets a key's history and block; was it blocked?
     pub(crate) fn unblock(&mut self, frame: &Frame<'_>, hash: u64) -> bool {
-        let Some(index) = self.slots.find(hash, SHARD_BITS) else {
+        let Some(index) = self.slots.find(hash) else {
             return false;
         };
         let was_blocked = self.is_blocked(frame, index);
@@ -60,10 +58,11 @@ impl Shard {
         was_blocked
     }
 
-    /// Forgets all blocked keys; how many were there?
-    pub(crate) fn unblock_all(&mut self, frame: &Frame<'_>) -> u64 {
-        let (mut index, mut unblocked) = (0, 0);
-        while index < self.slots.capacity() {
+    /// Forgets the blocked keys of the next piece of a walk by hash: how many were there, and where does the walk go on?
+    pub(crate) fn unblock_piece(&mut self, frame: &Frame<'_>, after: u64) -> (u64, Option<u64>) {
+        let Some((mut index, last)) = self.slots.piece(after, PIECE_SLOTS) else { return (0, None) };
+        let mut unblocked = 0;
+        while self.slots.is_up_to(index, last) {
             if self.is_blocked(frame, index) {
                 self.remove(&frame.shape, index);
                 unblocked += 1;
@@ -71,57 +70,26 @@ impl Shard {
                 index += 1;
             }
         }
-        unblocked
+        (unblocked, Some(last))
     }
 
     fn is_blocked(&self, frame: &Frame<'_>, index: usize) -> bool {
         !self.slots.is_vacant(index) && self.slots.entry(index)[BLOCKED_UNTIL] > frame.now.get()
     }
 
-    /// Hashes and names of the live or of the blocked entries from hash `from` on, of the next few: a listing holds the lock for
-    /// [`STEP_SLOTS`] and those that hang on to them. Entries lie in the order of their hashes, or a little behind, so that a step is
-    /// a range of hashes: what moves between two steps is neither left out nor told twice.
-    pub(crate) fn list(&self, frame: &Frame<'_>, blocked_only: bool, from: u64) -> Step {
-        let last = self.last_of_step(from);
-        let mut found = Vec::new();
-        for index in self.slots_of(from, last) {
-            let entry = self.slots.entry(index);
-            let is_listed =
-                |index| if blocked_only { self.is_blocked(frame, index) } else { !self.is_fresh(frame, index) };
-            if (from..=last).contains(&entry[HASH]) && is_listed(index) {
-                found.push((entry[HASH], self.rest.names.get(entry[frame.shape.name_word()]).to_vec()));
-            }
-        }
-        found.sort_unstable();
-        Step { found, last }
+    /// Appends the hashes and names of the live or of the blocked entries in the next piece of a walk by hash. Returns where the walk goes on.
+    pub(crate) fn list_piece(
+        &self,
+        frame: &Frame<'_>,
+        blocked_only: bool,
+        after: u64,
+        found: &mut Vec<(u64, Vec<u8>)>,
+    ) -> Option<u64> {
+        let (first, last) = self.slots.piece(after, PIECE_SLOTS)?;
+        let listed =
+            |index: &usize| if blocked_only { self.is_blocked(frame, *index) } else { !self.is_fresh(frame, *index) };
+        let entries = self.slots.up_to(first, last).filter(listed).map(|index| self.slots.entry(index));
+        found.extend(entries.map(|entry| (entry[HASH], self.name(&frame.shape, entry).to_vec())));
+        Some(last)
     }
-
-    /// The last hash of the step that begins with this one.
-    fn last_of_step(&self, from: u64) -> u64 {
-        const OF_SHARD: u64 = u64::MAX >> SHARD_BITS;
-        let steps = u64::try_from(self.slots.capacity().div_ceil(STEP_SLOTS).max(1)).unwrap_or(u64::MAX);
-        from.saturating_add(OF_SHARD / steps).min(from | OF_SHARD)
-    }
-
-    /// The slots in which entries with these hashes may lie, but for vacant ones.
-    fn slots_of(&self, from: u64, last: u64) -> impl Iterator<Item = usize> {
-        let capacity = self.slots.capacity();
-        let [first, end] = [from, last].map(|hash| Slots::home(hash, capacity, SHARD_BITS));
-        let homes = (first..=end).take(capacity).filter(|index| !self.slots.is_vacant(*index));
-        // Entries that found their place taken lie behind it, up to the next vacant slot.
-        let behind = std::iter::successors(Some(end), |index| Some(self.slots.after(*index))).skip(1);
-        let behind = behind.take((first + capacity).saturating_sub(end + 1));
-        homes.chain(behind.take_while(|index| !self.slots.is_vacant(*index)))
-    }
-}
-
-/// Slots that a step of a listing looks at under the lock: some ten microseconds.
-const STEP_SLOTS: usize = 512;
-
-/// A step of a listing.
-pub(crate) struct Step {
-    /// Hashes and names, in the order of the hashes.
-    pub(crate) found: Vec<(u64, Vec<u8>)>,
-    /// The last hash that was looked at.
-    pub(crate) last: u64,
 }

@@ -27,10 +27,11 @@ impl Table {
         Ok(self.in_layout(cell, shard))
     }
 
-    /// Every entry of one shard, for a snapshot; the others go on meanwhile.
-    pub(crate) fn export(&self, index: usize) -> io::Result<Vec<Entry>> {
+    /// Appends the entries of one shard for a snapshot, from above the hash `after`: so few that decisions hardly wait. Returns where
+    /// to go on; `None`: that was all.
+    pub(crate) fn export(&self, index: usize, after: u64, entries: &mut Vec<Entry>) -> io::Result<Option<u64>> {
         let shard = self.whole(index)?;
-        Ok(shard.export(&Shape::of_layout(shard.layout)))
+        Ok(shard.export_piece(&Shape::of_layout(shard.layout), after, entries))
     }
 
     /// Takes in entries of one shard as they were at this time, as many as `fit` has room for.

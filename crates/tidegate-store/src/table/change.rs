@@ -52,6 +52,7 @@ impl Table {
                 shape: current.migration.new,
                 rules: &current.rules,
                 budget: &self.budget,
+                hasher: &self.hasher,
                 sketch_width: self.sketch_width.load(Relaxed),
                 now: shard.latest,
             };

@@ -1,9 +1,9 @@
 //! What people do with a limiter's keys: block, unblock, list, and the housekeeping behind it.
 //!
-//! Each call takes one shard's lock at a time, and a listing for a few hundred slots only, so that decisions go on meanwhile.
+//! Each call takes one shard's lock at a time, for some dozens of entries, so that decisions go on meanwhile.
 
 use super::{Table, shard_of};
-use crate::shard::{Frame, SHARDS, Shard};
+use crate::shard::SHARDS;
 use tidegate_core::{Micros, Rules};
 
 /// Which keys to list.
@@ -52,8 +52,13 @@ impl Table {
     }
 
     /// Forgets the blocked keys of one of [`SHARDS`] shards; how many were there?
-    pub(crate) fn unblock_shard(&self, rules: &Rules, index: usize, clock: impl FnOnce() -> Micros) -> u64 {
-        self.with_cell(rules, index, clock, |shard, frame| shard.unblock_all(frame))
+    pub(crate) fn unblock_shard(&self, rules: &Rules, index: usize, clock: impl Fn() -> Micros) -> u64 {
+        let (mut unblocked, mut after) = (0, Some(0));
+        while let Some(from) = after {
+            let (more, next) = self.with_cell(rules, index, &clock, |shard, frame| shard.unblock_piece(frame, from));
+            (unblocked, after) = (unblocked + more, next);
+        }
+        unblocked
     }
 
     /// Forgets every blocked key; how many were there?
@@ -70,19 +75,28 @@ impl Table {
 
     /// The next few entries of a listing; false: it is whole. The lock is held for those alone, so that decisions go on between steps.
     pub(crate) fn step(&self, rules: &Rules, walk: &mut Walk, clock: impl FnOnce() -> Micros) -> bool {
-        let Some(from) = walk.from.filter(|_| walk.found.len() <= walk.page.most) else { return false };
-        let blocked_only = walk.page.which == Which::Blocked;
-        let list = |shard: &mut Shard, frame: &Frame<'_>| shard.list(frame, blocked_only, from);
-        let mut step = self.with_cell(rules, shard_of(from), clock, list);
-        walk.found.append(&mut step.found);
-        walk.from = step.last.checked_add(1);
+        if walk.shard >= SHARDS || walk.found.len() > walk.page.most {
+            return false;
+        }
+        let (blocked_only, after) = (walk.page.which == Which::Blocked, walk.after);
+        let last = self.with_cell(rules, walk.shard, clock, |shard, frame| {
+            shard.list_piece(frame, blocked_only, after, &mut walk.found)
+        });
+        match last {
+            Some(last) => walk.after = last,
+            None => (walk.shard, walk.after) = (walk.shard + 1, 0),
+        }
         true
     }
 
     /// Drops idle entries of every `SHARDS / share`-th shard, starting at `turn`, and gives memory back.
     pub fn tend(&self, rules: &Rules, turn: usize, share: usize, clock: impl Fn() -> Micros) {
         for index in (0..SHARDS).filter(|index| index % share == turn % share) {
-            self.with_cell(rules, index, &clock, |shard, frame| shard.tend(frame));
+            let mut after = Some(0);
+            while let Some(from) = after {
+                after = self.with_cell(rules, index, &clock, |shard, frame| shard.purge_piece(frame, from));
+            }
+            while self.with_cell(rules, index, &clock, |shard, frame| shard.tidy(frame)) {}
         }
     }
 }
@@ -90,15 +104,17 @@ impl Table {
 /// A listing under way.
 pub(crate) struct Walk {
     page: PageOf,
-    /// The next hash to look at; `None`: all were.
-    from: Option<u64>,
+    shard: usize,
+    /// The last hash that was looked at there.
+    after: u64,
     /// Hashes and names, in the order of the hashes.
     found: Vec<(u64, Vec<u8>)>,
 }
 
 impl Walk {
     pub(crate) fn new(page: PageOf) -> Walk {
-        Walk { page, from: page.after.unwrap_or(0).checked_add(1), found: Vec::new() }
+        let after = page.after.unwrap_or(0);
+        Walk { page, shard: shard_of(after), after, found: Vec::new() }
     }
 
     /// What was found. What is more than the page may have is left to the next.
