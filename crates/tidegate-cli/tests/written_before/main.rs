@@ -98,7 +98,7 @@ fn c1_e1_streams_in_redis_of_a_version_before_go_on() {
                         last = message.clock;
                         let body: serde_json::Value = serde_json::from_slice(&message.body).unwrap();
                         if body["messageType"] == "PUBLISHED_EVENT" {
-                            heard.push((body["event"].as_str().unwrap().to_owned(), true));
+                            heard.push((body["eventTime"]["event"].as_str().unwrap().to_owned(), true));
                         }
                     }
                 }
