@@ -156,7 +156,7 @@ pub(crate) async fn send(address: SocketAddr, bytes: &[u8]) -> String {
 }
 
 pub(crate) fn request(path: &str) -> Vec<u8> {
-    format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").into_bytes()
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
 /// GET on a connection of its own: the whole answer.
