@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use std::pin::pin;
 use std::sync::Arc;
 use tidegate::panic_point;
-use tidegate_doors::listener::{HandedOver, Order, Protocol, Roster, Strict, TICK, Watched, http2};
+use tidegate_doors::listener::{HandedOver, Protocol, Roster, Strict, TICK, Watched, http2};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -83,24 +83,6 @@ async fn serve(client: Arc<Client>) {
     }
 }
 
-/// Drives a connection, and does what the proxy orders. Errors are the client's going away or not
-/// speaking HTTP: no client is left to answer.
-macro_rules! drive {
-    ($client:ident, $serving:expr) => {
-        let mut serving = pin!($serving);
-        loop {
-            tokio::select! {
-                biased;
-                _ = serving.as_mut() => break,
-                order = $client.connection.ordered() => match order {
-                    Order::Cut => return,
-                    Order::Finish => serving.as_mut().graceful_shutdown(),
-                },
-            }
-        }
-    };
-}
-
 async fn serve_http1(client: Arc<Client>) {
     let served = Arc::clone(&client);
     let service = service_fn(move |request| exchange(Arc::clone(&served), request));
@@ -113,7 +95,10 @@ async fn serve_http1(client: Arc<Client>) {
         connection.note_whole(strict.is_between());
         strict.is_in_head()
     }));
-    drive!(client, http.serve_connection(io, service).with_upgrades());
+    let mut serving = pin!(http.serve_connection(io, service).with_upgrades());
+    if !client.connection.serve(serving.as_mut(), |serving| serving.graceful_shutdown()).await {
+        return;
+    }
     if client.connection.is_switched() || client.state.is_stopping() {
         return;
     }
@@ -130,5 +115,6 @@ async fn serve_http2(client: Arc<Client>) {
     let http = http2(HEAD_MAX);
     // Nothing looks at what comes: it is no HTTP/1.
     let io = TokioIo::new(Watched::new(Arc::clone(&client.connection), |_: &mut [u8]| false));
-    drive!(client, http.serve_connection(io, service));
+    let mut serving = pin!(http.serve_connection(io, service));
+    client.connection.serve(serving.as_mut(), |serving| serving.graceful_shutdown()).await;
 }

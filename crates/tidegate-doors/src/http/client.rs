@@ -7,7 +7,7 @@ use super::problem::Problem;
 use super::reply::Reply;
 use super::reply_body::{Pieces, ReplyBody};
 use crate::access::{Caller, Known};
-use crate::listener::{Busy, Connection, Held, Order, Protocol, Strict, TooMuchUnread, Watched};
+use crate::listener::{Busy, Connection, Held, Protocol, Strict, TooMuchUnread, Watched};
 use crate::stomp;
 use bytes::Bytes;
 use hyper::server::conn::http1;
@@ -111,16 +111,8 @@ async fn serve_http1(http: http1::Builder, client: Arc<Client>) {
         }
     });
     let mut serving = pin!(http.serve_connection(io, service).with_upgrades());
-    loop {
-        tokio::select! {
-            biased;
-            // An error here is the client's going away or not speaking HTTP: no client is left to answer.
-            _ = serving.as_mut() => break,
-            order = connection.ordered() => match order {
-                Order::Cut => return,
-                Order::Finish => serving.as_mut().graceful_shutdown(),
-            },
-        }
+    if !connection.serve(serving.as_mut(), |serving| serving.graceful_shutdown()).await {
+        return;
     }
     if let Some((upgrade, caller)) = client.upgrade()
         && let Ok(upgraded) = upgrade.await

@@ -10,7 +10,7 @@ use super::dispatch::dispatch;
 use super::problem::Problem;
 use super::reply::Reply;
 use super::reply_body::ReplyBody;
-use crate::listener::{Connection, IdleTimeout, Order, Place, Watched, ticks};
+use crate::listener::{Connection, IdleTimeout, Place, Watched, ticks};
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, HeaderValue};
 use http::{Method, Request, Response};
@@ -35,17 +35,7 @@ pub(crate) async fn serve(http: http2::Builder<TokioExecutor>, client: Arc<Clien
     // Nothing looks at what comes: it is no HTTP/1.
     let io = TokioIo::new(Watched::new(Arc::clone(&connection), |_: &mut [u8]| false));
     let mut serving = pin!(http.serve_connection(io, service));
-    loop {
-        tokio::select! {
-            biased;
-            // An error here is the client's going away or not speaking HTTP: no client is left to answer.
-            _ = serving.as_mut() => break,
-            order = connection.ordered() => match order {
-                Order::Cut => return,
-                Order::Finish => serving.as_mut().graceful_shutdown(),
-            },
-        }
-    }
+    connection.serve(serving.as_mut(), |serving| serving.graceful_shutdown()).await;
 }
 
 async fn answer(client: &Arc<Client>, mut request: Request<Incoming>, cut: Waker) -> Response<Unread> {

@@ -12,7 +12,7 @@ use super::tls::Tls;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
@@ -254,6 +254,38 @@ impl Connection {
                 _ => {}
             }
         }
+    }
+
+    /// Serves until `serving` ends, and does what the listener orders: `finish` lets it end after the answers under way. False: it
+    /// was cut. An error of `serving` is the client's going away or not speaking HTTP: no client is left to answer.
+    pub async fn serve<S: Future>(&self, mut serving: Pin<&mut S>, finish: impl Fn(Pin<&mut S>)) -> bool {
+        let mut ordered = pin!(self.ordered());
+        // The waker that the next order wakes: for most requests there is none, and nothing to look at.
+        let mut awaiting: Option<Waker> = None;
+        poll_fn(|cx| {
+            loop {
+                if serving.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(true);
+                }
+                let awaits = awaiting.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+                if awaits && self.order.load(Relaxed) == 0 {
+                    return Poll::Pending;
+                }
+                match ordered.as_mut().poll(cx) {
+                    Poll::Pending => {
+                        awaiting = Some(cx.waker().clone());
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Order::Cut) => return Poll::Ready(false),
+                    Poll::Ready(Order::Finish) => {
+                        finish(serving.as_mut());
+                        ordered.set(self.ordered());
+                        awaiting = None;
+                    }
+                }
+            }
+        })
+        .await
     }
 
     /// Is it ordered to end now?
