@@ -7,9 +7,10 @@ use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::{Method, StatusCode};
 use hyper::body::Frame;
-use memchr::memchr_iter;
+use smallvec::SmallVec;
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 /// The head of an answer.
 #[derive(Debug)]
@@ -61,43 +62,50 @@ fn read_one(input: &mut BytesMut, method: &Method) -> io::Result<Option<Head>> {
     if is_http2(input) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, SpeaksHttp2));
     }
-    let whole = head_length(input)?.map(|length| input.split_to(length).freeze());
     let (mut fields, mut parsed) = ([const { MaybeUninit::uninit() }; FIELDS_MAX], httparse::Response::new(&mut []));
     let parser = httparse::ParserConfig::default();
-    // Also what has come of a head: one that is none should not be waited for.
-    let bytes = whole.as_deref().unwrap_or(input);
-    let outcome = parser.parse_response_with_uninit_headers(&mut parsed, bytes, &mut fields);
-    let is_whole = outcome.map_err(|error| bad(&error.to_string()))?.is_complete();
-    let bytes = match &whole {
-        Some(bytes) if is_whole => bytes,
-        None if input.len() < HEAD_MAX => return Ok(None),
-        None => return Err(bad("the answer's head is too large")),
-        Some(_) => return Err(bad("the answer's head has no status line")),
+    let outcome = parser.parse_response_with_uninit_headers(&mut parsed, input, &mut fields);
+    let httparse::Status::Complete(length) = outcome.map_err(|error| bad(&error.to_string()))? else {
+        // A head that is none should not be waited for.
+        has_no_bare_lf(input)?;
+        return if input.len() < HEAD_MAX { Ok(None) } else { Err(bad("the answer's head is too large")) };
     };
     let status = StatusCode::from_u16(parsed.code.unwrap_or_default()).map_err(|_| bad("the status is none"))?;
     let is_http11 = parsed.version == Some(1);
-    let (headers, about) = fields_of(bytes, parsed.headers)?;
+    let places: SmallVec<[Place; 16]> = parsed.headers.iter().map(|field| Place::of(input, field)).collect();
+    let bytes = input.split_to(length).freeze();
+    check_line_ends(&bytes, &places)?;
+    let (headers, about) = fields_of(&bytes, &places)?;
     let framing = framing_of(status, method, &about)?;
     let is_plain = framing != Framing::UntilClose && !(status == StatusCode::NO_CONTENT && about.names_body(method));
     let keeps_alive = is_http11 && is_plain && !about.wants_close;
     Ok(Some(Head { status, headers, framing, keeps_alive }))
 }
 
-/// How long the head is, if it is all there: up to the empty line behind its lines.
-///
-/// # Errors
-/// When a line ends without CR.
-fn head_length(input: &[u8]) -> io::Result<Option<usize>> {
-    let (mut start, mut has_begun) = (0, false);
-    for end in memchr_iter(b'\n', input) {
-        let Some(line) = input[start..end].strip_suffix(b"\r") else { return Err(bare_lf()) };
-        start = end + 1;
-        if line.is_empty() && has_begun {
-            return Ok(Some(start));
-        }
-        has_begun |= !line.is_empty();
+/// Where a field stands in its head.
+struct Place {
+    name: Range<usize>,
+    value: Range<usize>,
+}
+
+impl Place {
+    fn of(head: &[u8], field: &httparse::Header<'_>) -> Place {
+        let range = |part: &[u8]| {
+            let start = part.as_ptr().addr() - head.as_ptr().addr();
+            start..start + part.len()
+        };
+        Place { name: range(field.name.as_bytes()), value: range(field.value) }
     }
-    Ok(None)
+}
+
+/// The parser takes a bare LF for a line's end. Before each field, and twice at the end of the head, there must be a whole one; so it
+/// must be with the empty lines that may stand in front.
+fn check_line_ends(head: &[u8], fields: &[Place]) -> io::Result<()> {
+    let blank = head.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    let are_whole = head[..blank].chunks(2).all(|line| line == b"\r\n")
+        && fields.iter().all(|field| head[..field.name.start].ends_with(b"\r\n"))
+        && head.ends_with(b"\r\n\r\n");
+    if are_whole { Ok(()) } else { Err(bare_lf()) }
 }
 
 /// Some clients take a bare LF for a line's end, and some do not.
@@ -133,18 +141,18 @@ fn is_http2(input: &[u8]) -> bool {
     matches!(input, [0, _, _, 4 | 7, _, 0, 0, 0, 0, ..])
 }
 
-/// The fields, whose values stay where they were read: in `bytes`.
-fn fields_of(bytes: &Bytes, fields: &[httparse::Header<'_>]) -> io::Result<(HeaderMap, About)> {
+/// The fields, whose values stay where they were read: in `head`.
+fn fields_of(head: &Bytes, fields: &[Place]) -> io::Result<(HeaderMap, About)> {
     let mut headers = HeaderMap::with_capacity(fields.len());
     let mut about = About::default();
-    for field in fields {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| bad("a field's name is none"))?;
-        about.note(&name, field.value);
-        if name == CONNECTION && names_no_field(field.value) {
+    for Place { name, value } in fields {
+        let name = HeaderName::from_bytes(&head[name.clone()]).map_err(|_| bad("a field's name is none"))?;
+        about.note(&name, &head[value.clone()]);
+        if name == CONNECTION && names_no_field(&head[value.clone()]) {
             // For us alone, and now noted.
             continue;
         }
-        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
+        let value = HeaderValue::from_maybe_shared(head.slice(value.clone()));
         headers.append(name, value.map_err(|_| bad("a field's value is none"))?);
     }
     Ok((headers, about))
@@ -456,6 +464,12 @@ mod tests {
         check("HTTP/1.1 200 OK\nContent-Length: 2\n\nok", without_cr);
         check("HTTP/1.1 200 OK\r\nContent-Length: 2\n\r\nok", without_cr);
         check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\nok", without_cr);
+        check("HTTP/1.1 200 OK\nContent-Length: 2\r\n\r\nok", without_cr);
+        check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\nok\r\n\r\n", without_cr);
+        check("HTTP/1.1 200 OK\r\nX: y\nContent-Length: 2\r\n\r\nok", without_cr);
+        check("HTTP/1.1 200 OK\r\nX: y\nContent-Le", without_cr);
+        check("\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", without_cr);
+        check("\r\n\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", without_cr);
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         check(&format!("{chunked}2;a\nb\r\nok\r\n0\r\n\r\n"), without_cr);
         check(&format!("{chunked}2\r\nok\r\n0\r\nX-Sum: 7\n\r\n"), without_cr);

@@ -89,20 +89,24 @@ pub(super) fn check_local(headers: &HeaderMap, peer: IpAddr) -> Result<(), Refus
 }
 
 fn is_known(rules: &Rules, host: &[u8]) -> bool {
+    // In one pass: an address of IPv4 is up to its port.
+    let address = &host[..host.iter().take_while(|byte| is_of_ipv4(**byte)).count()];
+    if !address.is_empty() && matches!(host[address.len()..], [] | [b':', ..]) {
+        return true;
+    }
     let name = match host {
         // Nobody's DNS answers for what is in brackets, which the door has checked to be an address.
         [b'[', ..] => return true,
         host => &host[..host.iter().position(|byte| *byte == b':').unwrap_or(host.len())],
     };
-    is_ipv4(name)
-        || name.eq_ignore_ascii_case(b"localhost")
+    name.eq_ignore_ascii_case(b"localhost")
         || rules.hosts.iter().any(|known| known.0.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// Digits and dots: an address, or nothing. Browsers ask no DNS for a name whose last part is a number (the URL standard), so that
 /// it need not be parsed to be safe.
-fn is_ipv4(name: &[u8]) -> bool {
-    !name.is_empty() && name.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')
+fn is_of_ipv4(byte: u8) -> bool {
+    byte.is_ascii_digit() || byte == b'.'
 }
 
 /// `http://host:port` against `host:port`. `null`, as sandboxed pages send it, is no host.

@@ -14,7 +14,8 @@ use std::net::Ipv6Addr;
 /// # Errors
 /// When the request has no Host where it must, more than one, or one that is no host.
 pub(crate) fn check(parts: &Parts, needs: Needs) -> Result<(), Problem> {
-    let mut hosts = parts.headers.get_all(HOST).iter();
+    // A pass over the few fields of a request costs less than to look a name up.
+    let mut hosts = parts.headers.iter().filter(|(name, _)| **name == HOST).map(|(_, host)| host);
     match (hosts.next(), hosts.next()) {
         (Some(host), None) => is_host(host.as_bytes()).then_some(()).ok_or_else(|| bad(host)),
         (None, _) if parts.version < Version::HTTP_11 && needs == Needs::Nothing => Ok(()),
@@ -37,7 +38,7 @@ fn refused(detail: &'static str) -> Problem {
 fn is_host(host: &[u8]) -> bool {
     let behind = match host.strip_prefix(b"[") {
         Some(rest) => behind_address(rest),
-        None => Some(&host[host.iter().take_while(|byte| is_name_byte(**byte)).count()..]),
+        None => Some(&host[host.iter().take_while(|byte| OF_A_NAME[usize::from(**byte)]).count()..]),
     };
     behind.is_some_and(|behind| match behind {
         [] => !host.is_empty(),
@@ -52,34 +53,29 @@ fn behind_address(rest: &[u8]) -> Option<&[u8]> {
     address.parse::<Ipv6Addr>().is_ok().then_some(behind.as_bytes())
 }
 
-/// RFC 3986's reg-name.
-fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'.' | b'-'
-                | b'_'
-                | b'~'
-                | b'%'
-                | b'!'
-                | b'$'
-                | b'&'
-                | b'\''
-                | b'('
-                | b')'
-                | b'*'
-                | b'+'
-                | b','
-                | b';'
-                | b'='
-        )
-}
+/// Bytes of RFC 3986's reg-name.
+static OF_A_NAME: [bool; 256] = {
+    let (mut table, mut byte) = ([false; 256], 0_u8);
+    while byte < 0x80 {
+        table[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b".-_~%!$&'()*+,;=";
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
 
 /// A colon without a port is allowed, and stands for none.
 fn is_port(port: &[u8]) -> bool {
-    let mut digits = port.iter().map(|byte| byte.is_ascii_digit().then(|| u32::from(byte - b'0')));
-    let number = digits.try_fold(0_u32, |number, digit| number.checked_mul(10)?.checked_add(digit?));
-    number.is_some_and(|number| number <= u32::from(u16::MAX))
+    let zeros = port.iter().take_while(|byte| **byte == b'0').count();
+    let digits = &port[zeros..];
+    digits.len() <= 5
+        && digits.iter().all(u8::is_ascii_digit)
+        && digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0')) <= u32::from(u16::MAX)
 }
 
 #[cfg(test)]

@@ -197,17 +197,18 @@ fn end_of_line(value: &[u8]) -> usize {
 /// each byte of the kind; only the first mark need be right.
 #[inline]
 fn find(bytes: &[u8], marks: impl Fn(u64) -> u64) -> usize {
-    let first = |word: [u8; 8]| marks(u64::from_le_bytes(word)).trailing_zeros() as usize / 8;
+    let marks = |word: [u8; 8]| marks(u64::from_le_bytes(word));
+    let first = |marks: u64| marks.trailing_zeros() as usize / 8;
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
-        let at = first(*word);
-        if at < 8 {
-            return index * 8 + at;
+        let marked = marks(*word);
+        if marked != 0 {
+            return index * 8 + first(marked);
         }
     }
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
-    bytes.len() - rest.len() + first(last).min(rest.len())
+    bytes.len() - rest.len() + first(marks(last)).min(rest.len())
 }
 
 /// A byte in each of the eight places of a word.
@@ -233,11 +234,20 @@ fn end_of_name(word: u64) -> u64 {
 impl Field {
     fn of(name: &[u8]) -> Field {
         match name.len() {
-            14 if name.eq_ignore_ascii_case(CONTENT_LENGTH) => Field::Length,
-            17 if name.eq_ignore_ascii_case(TRANSFER_ENCODING) => Field::Coding,
+            14 if is_name(name, CONTENT_LENGTH) => Field::Length,
+            17 if is_name(name, TRANSFER_ENCODING) => Field::Coding,
             _ => Field::Other,
         }
     }
+}
+
+/// Are they the same but for case? Both are as long, and graphic: then the bit that makes a letter a small one makes no other byte
+/// equal to a letter or a hyphen. Eight bytes are compared as one word.
+#[inline]
+fn is_name(name: &[u8], small: &[u8]) -> bool {
+    let last = small.len() - 8;
+    let word = |bytes: &[u8], at: usize| bytes[at..].first_chunk().map(|word| u64::from_le_bytes(*word));
+    [0, last.min(8), last].iter().all(|at| word(name, *at).map(|word| word | in_each(0x20)) == word(small, *at))
 }
 
 impl Head {

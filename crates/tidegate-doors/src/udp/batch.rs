@@ -66,12 +66,16 @@ impl Incoming {
         let mut slices = self.buffers.each_mut().map(|buffer| [IoSliceMut::new(buffer)]);
         let flags = MsgFlags::MSG_WAITFORONE;
         let messages = recvmmsg(socket.as_raw_fd(), &mut self.headers, slices.iter_mut(), flags, None)?;
-        let asked = self.asked;
-        self.arrived.extend(messages.map(|message| Arrival { len: message.bytes, peer: peer(&message, asked) }));
+        if self.asked == Asked::TheSockets {
+            // Control messages, which there are none of, are not even looked for.
+            self.arrived.extend(messages.map(|message| Arrival { len: message.bytes, peer: client(message.address) }));
+            return Ok(());
+        }
+        self.arrived.extend(messages.map(|message| Arrival { len: message.bytes, peer: peer(&message) }));
         // The kernel leaves the room for the asked address as long as what it wrote there; nothing
         // written would be no room from then on.
-        if asked == Asked::Told && self.peers().any(|peer| peer.is_some_and(|peer| peer.source.is_none())) {
-            self.headers = headers(asked);
+        if self.peers().any(|peer| peer.is_some_and(|peer| peer.source.is_none())) {
+            self.headers = headers(self.asked);
         }
         Ok(())
     }
@@ -94,8 +98,8 @@ impl Incoming {
         self.buffers.iter().zip(&self.arrived).map(|(buffer, it)| &buffer[..it.len.min(BUFFER_LEN)]).collect()
     }
 
-    pub(super) fn peers(&self) -> impl Iterator<Item = Option<Peer>> {
-        self.arrived.iter().map(|arrival| arrival.peer)
+    pub(super) fn peers(&self) -> impl Iterator<Item = Option<&Peer>> {
+        self.arrived.iter().map(|arrival| arrival.peer.as_ref())
     }
 }
 
@@ -103,10 +107,14 @@ fn headers(asked: Asked) -> MultiHeaders<SockaddrStorage> {
     MultiHeaders::preallocate(BATCH, (asked == Asked::Told).then(Source::room))
 }
 
-fn peer(message: &RecvMsg<'_, '_, SockaddrStorage>, asked: Asked) -> Option<Peer> {
-    let client = sender(message.address?)?;
-    let source = if asked == Asked::Told { message.cmsgs().ok()?.find_map(|told| Source::of(&told)) } else { None };
-    Some(Peer { client, source })
+fn peer(message: &RecvMsg<'_, '_, SockaddrStorage>) -> Option<Peer> {
+    let source = message.cmsgs().ok()?.find_map(|told| Source::of(&told));
+    Some(Peer { source, ..client(message.address)? })
+}
+
+/// A client that is answered from the socket's own address.
+fn client(address: Option<SockaddrStorage>) -> Option<Peer> {
+    Some(Peer { client: sender(address?)?, source: None })
 }
 
 fn sender(address: SockaddrStorage) -> Option<SocketAddr> {
@@ -118,8 +126,8 @@ fn sender(address: SockaddrStorage) -> Option<SocketAddr> {
 
 /// Sends replies in their order; how many could not be sent. One that fails does not take the others
 /// with it.
-pub(super) fn send<'r>(socket: &UdpSocket, replies: impl Iterator<Item = (Peer, &'r [u8])>) -> u64 {
-    let mut to: Vec<Peer> = Vec::with_capacity(BATCH);
+pub(super) fn send<'r>(socket: &UdpSocket, replies: impl Iterator<Item = (&'r Peer, &'r [u8])>) -> u64 {
+    let mut to: Vec<&Peer> = Vec::with_capacity(BATCH);
     let mut texts: Vec<IoSlice<'_>> = Vec::with_capacity(BATCH);
     for (peer, text) in replies {
         to.push(peer);
@@ -148,7 +156,7 @@ const RUN_BYTES_MAX: usize = 60_000;
 
 /// How many replies from the first on go to the same client from the same address and are as long as
 /// the first; the last of them may be shorter.
-fn run_len(to: &[Peer], texts: &[IoSlice<'_>]) -> usize {
+fn run_len(to: &[&Peer], texts: &[IoSlice<'_>]) -> usize {
     let len = texts[0].len();
     let most = to.len().min(RUN_BYTES_MAX / len.max(1));
     let mut run = 1;
@@ -163,9 +171,9 @@ fn run_len(to: &[Peer], texts: &[IoSlice<'_>]) -> usize {
 
 /// Sends a run as one: the kernel routes it once and cuts it into datagrams at the end (UDP_SEGMENT).
 /// This is most of what a reply costs, and a busy client that asks from one socket gets such runs.
-fn send_run(socket: &UdpSocket, to: &[Peer], texts: &[IoSlice<'_>]) -> u64 {
+fn send_run(socket: &UdpSocket, to: &[&Peer], texts: &[IoSlice<'_>]) -> u64 {
     let Ok(len) = u16::try_from(texts[0].len()) else { return send_each(socket, to, texts) };
-    match send_one(socket, &to[0], texts, Some(&len)) {
+    match send_one(socket, to[0], texts, Some(&len)) {
         Ok(()) => 0,
         // The send buffer had no room in time, and would have none for each reply by itself.
         Err(Errno::EAGAIN) => texts.len() as u64,
@@ -175,10 +183,10 @@ fn send_run(socket: &UdpSocket, to: &[Peer], texts: &[IoSlice<'_>]) -> u64 {
     }
 }
 
-fn send_each(socket: &UdpSocket, to: &[Peer], texts: &[IoSlice<'_>]) -> u64 {
+fn send_each(socket: &UdpSocket, to: &[&Peer], texts: &[IoSlice<'_>]) -> u64 {
     if to.iter().any(|peer| peer.source.is_some()) {
         // The wrapper of sendmmsg cannot send a source address, and nix's does not tell how many were sent.
-        let failed = |(peer, text): &(&Peer, &[IoSlice<'_>])| send_one(socket, peer, text, None).is_err();
+        let failed = |(peer, text): &(&&Peer, &[IoSlice<'_>])| send_one(socket, peer, text, None).is_err();
         return to.iter().zip(texts.chunks(1)).filter(failed).count() as u64;
     }
     send_together(socket, to, texts)
@@ -199,7 +207,7 @@ fn send_one(socket: &UdpSocket, to: &Peer, texts: &[IoSlice<'_>], segment: Optio
 }
 
 /// One system call for all, from the socket's own address.
-fn send_together(socket: &UdpSocket, to: &[Peer], texts: &[IoSlice<'_>]) -> u64 {
+fn send_together(socket: &UdpSocket, to: &[&Peer], texts: &[IoSlice<'_>]) -> u64 {
     if to.is_empty() {
         return 0;
     }
@@ -240,7 +248,7 @@ mod tests {
         let peer = |client: usize| Peer { client: to[client], source: None };
         let replies: Vec<(Peer, &[u8])> =
             replies.iter().map(|(client, text)| (peer(*client), text.as_bytes())).collect();
-        assert_eq!(send(&server, replies.iter().copied()), failed);
+        assert_eq!(send(&server, replies.iter().map(|(peer, text)| (peer, *text))), failed);
         for (client, address) in clients.iter().zip(&to) {
             client.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
             for (_, text) in replies.iter().filter(|(to, _)| to.client == *address) {
@@ -251,8 +259,8 @@ mod tests {
             client.set_nonblocking(true).unwrap();
             assert!(client.recv(&mut [0; 9]).is_err(), "more than was sent");
         }
-        let (mut addresses, mut texts): (Vec<Peer>, Vec<IoSlice<'_>>) =
-            replies.iter().map(|(peer, text)| (*peer, IoSlice::new(text))).unzip();
+        let (mut addresses, mut texts): (Vec<&Peer>, Vec<IoSlice<'_>>) =
+            replies.iter().map(|(peer, text)| (peer, IoSlice::new(text))).unzip();
         let mut found = Vec::new();
         while !texts.is_empty() {
             let run = run_len(&addresses, &texts);
