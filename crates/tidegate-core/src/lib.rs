@@ -26,6 +26,7 @@ pub mod timeline;
 pub mod token_bucket;
 pub mod turnstile;
 mod weekday;
+mod windows;
 
 pub use decision::{Decision, Rate, Status, Verdict};
 pub use key::{KEY_LEN_MAX, KeyError, check_key};
@@ -35,3 +36,4 @@ pub use micros::Micros;
 pub use rules::{Algorithm, Check, LIMITS_MAX, Rules, RulesError};
 pub use state::State;
 pub use weekday::Weekday;
+pub use windows::Windows;

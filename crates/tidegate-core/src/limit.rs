@@ -5,6 +5,7 @@
 
 use crate::replicas::{Schedule, Shares};
 use crate::weekday::{DAY_US, WEEK, Weekday};
+use crate::windows::Windows;
 use crate::{Micros, text};
 use std::{fmt, str::FromStr};
 
@@ -100,6 +101,13 @@ impl Limit {
         Micros::saturating(self.lead_days as u64 * DAY_US)
     }
 
+    /// Its aligned windows.
+    #[must_use]
+    #[inline]
+    pub const fn windows(&self) -> Windows {
+        Windows::of(self.period).sooner(self.lead())
+    }
+
     /// The start of the aligned window that holds `at`.
     #[inline]
     pub(crate) const fn window_start(&self, at: Micros) -> Micros {
@@ -147,7 +155,7 @@ impl Limit {
     pub(crate) fn count_from(&self, start: Micros) -> u32 {
         match &self.shares {
             None => self.count,
-            Some(shares) => shares.share(self.count, (start.get() + self.lead().get()) / self.period.get()),
+            Some(shares) => shares.share(self.count, self.windows().number(start)),
         }
     }
 

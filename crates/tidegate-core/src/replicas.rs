@@ -41,13 +41,13 @@ pub use roster::{MEMBERS_MAX, ReplicaId, Roster, RosterError};
 pub use schedule::{Schedule, Shares, Stretch, share};
 pub use tally::{CLOCKS_DIFFER, Others, SLOTS_LEASE, Tally, grant};
 
-use crate::Micros;
+use crate::{Micros, Windows};
 
 /// What all replicas of one limit agree on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// The length of a window.
-    pub period: Micros,
+    /// The windows of the limit.
+    pub windows: Windows,
     /// How far ahead windows are assigned, and after how much silence a replica is taken for gone.
     pub lease: Micros,
     /// How far two clocks may differ.
@@ -62,12 +62,12 @@ impl Terms {
     /// How far two clocks may differ by default.
     const MARGIN: Micros = Micros::from_millis(250);
 
-    /// The usual terms for windows of this length: a lease of a quarter window, so that a change is in force two
+    /// The usual terms for these windows: a lease of a quarter window, so that a change is in force two
     /// windows later, but no shorter than a store can bear.
     #[must_use]
-    pub fn of(period: Micros) -> Terms {
-        let lease = Micros::saturating(period.get() / 4).clamp(Terms::LEASE_MIN, Terms::LEASE_MAX);
-        Terms { period, lease, margin: Terms::MARGIN }
+    pub fn of(windows: Windows) -> Terms {
+        let lease = Micros::saturating(windows.period().get() / 4).clamp(Terms::LEASE_MIN, Terms::LEASE_MAX);
+        Terms { windows, lease, margin: Terms::MARGIN }
     }
 
     /// How often a replica must be heard: three times in a lease.
@@ -79,6 +79,6 @@ impl Terms {
     /// The number of the window at a time.
     #[must_use]
     pub const fn window(&self, at: Micros) -> u64 {
-        at.get() / self.period.get()
+        self.windows.number(at)
     }
 }

@@ -304,7 +304,7 @@ impl<W> Turnstile<W> {
     pub fn set_bounds(&mut self, bounds: Bounds, now: Micros) {
         self.turn(now);
         let window = bounds.window(self.now);
-        let is_other_period = self.bounds.limit.period() != bounds.limit.period();
+        let is_other_period = self.bounds.limit.windows() != bounds.limit.windows();
         match &self.quota {
             None => self.places.rename_window(self.window, window),
             // What was counted at the store was of windows of another length, also if one of them begins now.
@@ -330,10 +330,10 @@ impl<W> Turnstile<W> {
     /// How often a key may start in the current window; `None`: no share is assigned yet.
     #[must_use]
     pub fn share(&self) -> Option<u32> {
-        let (count, period) = (self.bounds.limit.count(), self.bounds.limit.period());
+        let (count, windows) = (self.bounds.limit.count(), self.bounds.limit.windows());
         match &self.schedule {
             None => Some(count),
-            Some(schedule) => schedule.share(count, self.window.get() / period.get()),
+            Some(schedule) => schedule.share(count, windows.number(self.window)),
         }
     }
 

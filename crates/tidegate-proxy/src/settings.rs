@@ -85,7 +85,7 @@ impl Policy {
     pub(crate) fn limit(&self) -> Limit {
         let spec = self.limiter.spec();
         let limit = spec.rules.limits().first().copied();
-        let plain = limit.and_then(|limit| Limit::new(limit.count(), limit.period()).ok());
+        let plain = limit.and_then(|limit| Some(Limit::new(limit.count(), limit.period()).ok()?.with_weeks_of(&limit)));
         plain.unwrap_or_else(|| Limit::new(0, Micros::from_secs(1)).expect("a second is a period"))
     }
 

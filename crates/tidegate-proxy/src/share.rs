@@ -91,13 +91,13 @@ pub(crate) fn push_json(state: &ProxyState, page: &mut String) {
 pub(crate) async fn renew(state: Arc<ProxyState>) {
     while !state.is_stopping() && state.replicas() == Replicas::Share(None) {
         let limiter = state.rules.load().policy.limiter.clone();
-        let (name, period) = (limiter.spec().name.clone(), state.rules.load().policy.limit().period());
+        let (name, windows) = (limiter.spec().name.clone(), state.rules.load().policy.limit().windows());
         let tell = |seen: &Seen| {
             if let Some(schedule) = state.gate.schedule(&name) {
                 state.queue.set_share(schedule);
             }
             state.others.note(seen);
         };
-        state.gate.renew_share((&name, period), state.stopped(), tell).await;
+        state.gate.renew_share((&name, windows), state.stopped(), tell).await;
     }
 }

@@ -156,10 +156,10 @@ impl Carrier<'_> {
             return;
         }
         let limit = self.state.rules.load().policy.limit();
-        let (period, limit) = (limit.period(), limit.count());
-        let window = now.get() / period.get();
+        let (windows, limit) = (limit.windows(), limit.count());
+        let window = windows.number(now);
         let nothing =
-            QuotaRequest { name: Name::default(), period, window, limit, in_flight: 0, held: 0, want: 0, unused: 0 };
+            QuotaRequest { name: Name::default(), windows, window, limit, in_flight: 0, held: 0, want: 0, unused: 0 };
         self.spawn(None, nothing);
     }
 

@@ -221,7 +221,7 @@ fn assigned(limiter: &Limiter) -> Option<Schedule> {
 fn bounds(policy: &Policy, is_enforced: bool) -> Bounds {
     let bounds = policy.bounds();
     match Limit::new(u32::MAX, bounds.limit.period()) {
-        Ok(limit) if !is_enforced => Bounds { limit, ..bounds },
+        Ok(limit) if !is_enforced => Bounds { limit: limit.with_weeks_of(&bounds.limit), ..bounds },
         _ => bounds,
     }
 }

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_core::Micros;
 use tidegate_core::replicas::{ReplicaId, Tally};
 use tidegate_core::turnstile::{Grant, Name, Outlook, QuotaRequest};
+use tidegate_core::{Micros, Windows};
 use tidegate_store::etcd::{Etcd, Tallies};
 use tidegate_testkit::faults::{Fault, Proxy};
 use tidegate_testkit::{Random, number, servers};
@@ -16,8 +16,8 @@ const STEPS: u64 = 600;
 
 /// As many as replicas want of one key in one window.
 fn request(window: u64, limit: u32, want: u32) -> QuotaRequest {
-    let (name, period) = (Name([7; 16]), Micros::from_secs(1));
-    QuotaRequest { name, period, window, limit, in_flight: 0, held: 0, want, unused: 0 }
+    let (name, windows) = (Name([7; 16]), Windows::of(Micros::from_secs(1)));
+    QuotaRequest { name, windows, window, limit, in_flight: 0, held: 0, want, unused: 0 }
 }
 
 async fn replicas(etcd: &servers::etcd::Etcd) -> [Arc<Tallies>; 3] {

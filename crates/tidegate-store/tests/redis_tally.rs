@@ -5,9 +5,9 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
 use std::time::Duration;
-use tidegate_core::Micros;
 use tidegate_core::replicas::{ReplicaId, Tally};
 use tidegate_core::turnstile::{Grant, Name, Outlook, QuotaRequest};
+use tidegate_core::{Micros, Windows};
 use tidegate_store::redis::{Bought, Redis};
 use tidegate_testkit::servers::Server;
 use tidegate_testkit::{Random, number};
@@ -41,11 +41,13 @@ async fn compare(server: &Server) {
             1 => now -= 20_000_000,
             _ => {}
         }
+        // Weeks begin some days sooner than multiples of seven days since the epoch; here seconds do, by some milliseconds.
+        let windows = Windows::of(Micros::from_secs(1)).sooner(Micros::from_millis(300 * (round % 3)));
         // Redis forgets by the machine's clock; these times only say what is compared.
         let request = QuotaRequest {
             name: Name::default(),
-            period: Micros::from_secs(1),
-            window: (now + random.below(200_000) - 100_000) / 1_000_000,
+            windows,
+            window: windows.number(Micros::new(now + random.below(200_000) - 100_000).unwrap()),
             limit: random.small(8),
             in_flight: random.small(6),
             held: random.small(4),

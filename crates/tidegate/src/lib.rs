@@ -33,7 +33,7 @@ pub use tidegate_core::buckets::{BLOCKS_MAX, Grid, GridError};
 pub use tidegate_core::replicas::Schedule;
 pub use tidegate_core::{
     Algorithm, Decision, KEY_LEN_MAX, KeyError, LIMITS_MAX, Limit, LimitError, Micros, Rules, RulesError, Verdict,
-    Weekday, text,
+    Weekday, Windows, text,
 };
 #[cfg(feature = "etcd")]
 pub use tidegate_store::etcd::{self, Url as EtcdUrl};

@@ -5,7 +5,7 @@
 
 mod limiter;
 
-use crate::{Clock, Micros, StoreError};
+use crate::{Clock, Micros, StoreError, Windows};
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 use tidegate_core::replicas::{Replica, ReplicaId, Roster, Schedule, Terms};
@@ -42,12 +42,12 @@ pub struct Membership {
 const TRIES: u32 = 5;
 
 impl Membership {
-    /// A new replica of the limit with this name and period. `clock` says which window it is.
+    /// A new replica of the limit with this name and these windows. `clock` says which window it is.
     #[must_use]
-    pub fn new(store: Store, name: &str, period: Micros, clock: Clock) -> Membership {
+    pub fn new(store: Store, name: &str, windows: Windows, clock: Clock) -> Membership {
         let id = ReplicaId(RandomState::new().hash_one(0_u8));
         let seen = Seen { me: id.to_string(), ..Seen::default() };
-        let replica = Replica::new(id, Terms::of(period));
+        let replica = Replica::new(id, Terms::of(windows));
         Membership { store, name: name.to_owned(), clock, replica, text: String::new(), seen }
     }
 
@@ -101,9 +101,9 @@ impl Membership {
     async fn swap(&mut self, written: &str) -> Result<bool, String> {
         let terms = self.replica.terms();
         let within = Duration::from_micros(terms.lease.get());
-        let register = Register { name: &self.name, period: terms.period };
+        let register = Register { name: &self.name, period: terms.windows.period() };
         // Long after everything that it assigns is over.
-        let expiry = Duration::from_micros(terms.period.get()).saturating_mul(4) + Duration::from_secs(60);
+        let expiry = Duration::from_micros(terms.windows.period().get()).saturating_mul(4) + Duration::from_secs(60);
         let there = self.store.swap(register, Swap { expected: &self.text, new: written, expiry }, within).await;
         let there = there.map_err(|error: StoreError| error.to_string())?;
         self.text = there;

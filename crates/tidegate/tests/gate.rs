@@ -4,7 +4,7 @@
 
 use tidegate::{
     Algorithm, AskError, Clock, Gate, Grid, LimiterSpec, Micros, OpenError, Policy, Reason, Request, Rules, Schedule,
-    Settings, Which,
+    Settings, Which, Windows,
 };
 
 fn spec(name: &str, algorithm: Algorithm, limits: &[&str]) -> LimiterSpec {
@@ -343,7 +343,7 @@ fn a8_a_limiter_that_waits_to_be_told_its_part() {
     let policy = Policy::new(vec![LimiterSpec::new("api", rules).shared(None)]).unwrap();
     let gate = Gate::with_clock(policy.clone(), Clock::manual(Micros::from_secs(600)));
     let take = |gate: &Gate| (0..9).filter(|_| gate.hit("api", "u").unwrap().allowed).count();
-    assert_eq!((take(&gate), gate.unassigned()), (0, vec![("api".to_owned(), Micros::from_secs(60))]));
+    assert_eq!((take(&gate), gate.unassigned()), (0, vec![("api".to_owned(), Windows::of(Micros::from_secs(60)))]));
     let stretch = |first, end, rank, of| tidegate_core::replicas::Stretch { first, end, rank, of };
     gate.assign("api", Schedule::new(vec![stretch(10, 11, 0, 3), stretch(11, 12, 0, 2)]));
     assert_eq!(take(&gate), 2);

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tidegate::{Algorithm, Gate, Limit, LimiterSpec, Micros, PROXY_LIMITER, Policy, Replicas, Rules, Weekday, text};
+use tidegate::{Algorithm, Gate, Limit, LimiterSpec, Micros, PROXY_LIMITER, Policy, Replicas, Rules, text};
 use tidegate_proxy::{self as proxy, KeyPart, Template, Upstream, WhenLimited};
 
 /// What the file says of the proxy. Settings that are left out have the proxy's defaults.
@@ -161,8 +161,7 @@ impl Proxy {
     /// Never: the default limit is within its bounds.
     pub(crate) fn own_limiter(&self) -> LimiterSpec {
         let default = || Limit::new(100, Micros::from_secs(60)).expect("a minute is a period");
-        // Replicas number windows from the epoch on, which was a Thursday.
-        let limit = self.limit.unwrap_or_else(default).with_weeks_from(Weekday::Thursday);
+        let limit = self.limit.unwrap_or_else(default);
         let rules = Rules::new(Algorithm::AlignedWindow, &[limit]).expect("every limit makes an aligned window");
         LimiterSpec { replicas: self.replicas, ..LimiterSpec::new(PROXY_LIMITER, rules) }
     }
@@ -196,12 +195,6 @@ impl Proxy {
             return Err(format!(
                 "limiter: the proxy counts starts in aligned windows, and \"{name}\" does not; give it algorithm = \
                  \"fixed-window\", aligned = true and one limit without a block, or write limit = \"100 per minute\" here"
-            ));
-        }
-        if limiter.rules.limits().iter().any(|limit| !limit.lead().is_zero()) {
-            return Err(format!(
-                "limiter: weeks of the proxy begin on Thursdays, and those of \"{name}\" do not; give it \
-                 week_starts = \"thursday\", or a limit of days"
             ));
         }
         Ok(policy.clone())

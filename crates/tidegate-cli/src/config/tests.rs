@@ -442,7 +442,7 @@ fn a_check_of_pause_may_be_shorter_than_its_resolution() {
     assert!(refused.contains("resolution 10m is longer than its period 2m"), "{refused}");
 }
 
-/// Aligned weeks begin on Mondays; a proxy's, which replicas number from the epoch on, on Thursdays.
+/// Aligned weeks begin on Mondays, those of the proxy, too: they once began on Thursdays, as the epoch did.
 #[test]
 fn aligned_weeks_begin_on_a_monday_or_on_the_day_that_is_written() {
     let limiter =
@@ -454,12 +454,12 @@ fn aligned_weeks_begin_on_a_monday_or_on_the_day_that_is_written() {
     assert_eq!(days(limiter), "3d", "before the epoch, a Thursday");
     assert_eq!(days(&format!("{limiter}week_starts = \"sunday\"")), "4d");
     let proxy = "[proxy]\nlisten = \"127.0.0.1:0\"\nupstream = \"http://127.0.0.1:9\"\n";
-    assert_eq!(days(&format!("{proxy}limit = \"7 per week\"")), "0s");
+    assert_eq!(days(&format!("{proxy}limit = \"7 per week\"")), "3d");
+    assert_eq!(days(&format!("{proxy}limiter = \"a\"\n{limiter}week_starts = \"sunday\"")), "4d");
     for (text, problem) in [
         (format!("{limiter}week_starts = \"mon\""), "\"mon\" is no day; use \"monday\" to \"sunday\""),
         (limiter.replace("per week", "per day") + "week_starts = \"sunday\"", "only aligned windows of whole weeks"),
         (limiter.replace("aligned = true", "week_starts = \"sunday\""), "only aligned windows of whole weeks"),
-        (format!("{proxy}limiter = \"a\"\n{limiter}"), "weeks of the proxy begin on Thursdays"),
     ] {
         let refused = read(&text, &[]).unwrap_err();
         assert!(refused.contains(problem), "{text}: {refused}");

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::time::Duration;
-use tidegate::{Gate, Micros, Seen};
+use tidegate::{Gate, Seen, Windows};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -13,7 +13,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Renews the shares of all limiters that want one, but for the proxy's, until the server stops. The proxy renews its own.
 pub(super) async fn run(gate: Gate, proxys: Option<String>, stopped: watch::Receiver<bool>) -> Result<(), String> {
-    let mut renewed: HashSet<(String, Micros)> = HashSet::new();
+    let mut renewed: HashSet<(String, Windows)> = HashSet::new();
     let mut tasks = JoinSet::new();
     while !*stopped.borrow() {
         while let Some(Ok(ended)) = tasks.try_join_next() {
@@ -33,7 +33,7 @@ pub(super) async fn run(gate: Gate, proxys: Option<String>, stopped: watch::Rece
     Ok(())
 }
 
-async fn renew(gate: Gate, (name, period): (String, Micros), stopped: watch::Receiver<bool>) -> (String, Micros) {
+async fn renew(gate: Gate, (name, windows): (String, Windows), stopped: watch::Receiver<bool>) -> (String, Windows) {
     let mut known = Seen::default();
     let tell = |seen: &Seen| {
         match (&known.error, &seen.error) {
@@ -46,6 +46,6 @@ async fn renew(gate: Gate, (name, period): (String, Micros), stopped: watch::Rec
         }
         known.clone_from(seen);
     };
-    gate.renew_share((&name, period), super::told_to_stop(stopped), tell).await;
-    (name, period)
+    gate.renew_share((&name, windows), super::told_to_stop(stopped), tell).await;
+    (name, windows)
 }

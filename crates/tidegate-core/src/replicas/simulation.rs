@@ -113,7 +113,7 @@ impl World {
         let mut world = World {
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1_e995,
             sabotage,
-            terms: Terms { period: Micros::ZERO, lease: Micros::ZERO, margin: Micros::ZERO },
+            terms: Terms { windows: Windows::of(Micros::from_secs(1)), lease: Micros::ZERO, margin: Micros::ZERO },
             count: 0,
             now: START_US,
             agenda: BinaryHeap::new(),
@@ -127,7 +127,7 @@ impl World {
         };
         let period = [400_000, 1_000_000, 60_000_000][world.pick(3)];
         let part = |of: u64| Micros::saturating(period / of);
-        world.terms = Terms { period: part(1), lease: part(4), margin: part(10) };
+        world.terms = Terms { windows: Windows::of(part(1)), lease: part(4), margin: part(10) };
         world.count = u32::try_from(1 + world.below(12)).unwrap();
         world.calm = START_US + WILD * period;
         for _ in 0..=world.below(4) {
@@ -345,7 +345,7 @@ impl World {
     }
 
     fn period(&self) -> u64 {
-        self.terms.period.get()
+        self.terms.windows.period().get()
     }
 
     fn after(&mut self, delay: u64, node: u64, event: Event) {

@@ -91,9 +91,9 @@ impl Tally {
     /// A count of a window that is more than a period ahead was made while the store's clock was. It is dropped, and
     /// the current window counts as used up: what was started on it may have been started just now.
     pub fn answer(&mut self, me: ReplicaId, number: u64, request: &QuotaRequest, now: Micros) -> Option<Grant> {
-        let begins = request.window * request.period.get();
-        let served = begins.saturating_sub(CLOCKS_DIFFER.get())..begins + request.period.get() + CLOCKS_DIFFER.get();
-        if !served.contains(&now.get()) {
+        let (begins, period) = (request.windows.begin(request.window), request.windows.period());
+        let served = begins.saturating_sub(CLOCKS_DIFFER)..begins.saturating_add(period).saturating_add(CLOCKS_DIFFER);
+        if !served.contains(&now) {
             return None;
         }
         if self.slots.get(&me).is_some_and(|slots| slots.number >= number) {
@@ -108,7 +108,7 @@ impl Tally {
         for (_, slots) in self.slots.iter().filter(|(id, _)| **id != me) {
             others.add(slots.held, slots.is_short);
         }
-        if self.window * request.period.get() > now.get() + request.period.get() {
+        if request.windows.begin(self.window) > now.saturating_add(period) {
             (self.window, self.started) = (request.window, request.limit);
         }
         if request.window > self.window {
@@ -142,13 +142,14 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Windows;
     use crate::turnstile::Name;
 
     /// How many more a replica with `held` may have of `in_flight`, when those of `others` marked `+` want more.
     #[track_caller]
     fn check(in_flight: u32, held: u32, me_too: bool, others: &str, room: u32) {
-        let (name, period) = (Name::default(), Micros::from_secs(1));
-        let request = QuotaRequest { name, period, window: 1, limit: 100, in_flight, held, want: 100, unused: 0 };
+        let (name, windows) = (Name::default(), Windows::of(Micros::from_secs(1)));
+        let request = QuotaRequest { name, windows, window: 1, limit: 100, in_flight, held, want: 100, unused: 0 };
         let mut all = Others { me_too, ..Others::default() };
         for one in others.split_whitespace() {
             all.add(one.trim_end_matches('+').parse().unwrap(), one.ends_with('+'));

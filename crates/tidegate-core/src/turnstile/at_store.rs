@@ -39,7 +39,7 @@ impl<W> Turnstile<W> {
     pub fn answered(&mut self, pending: PendingRequest, grant: Grant, now: Micros) {
         self.note(now);
         let Some(quota) = &mut self.quota else { return };
-        quota.receive(&pending, grant, (self.window, self.bounds.limit.period()), self.now);
+        quota.receive(&pending, grant, (self.window, self.bounds.limit.windows()), self.now);
         self.line_up(pending.place);
         self.serve(pending.at);
         let tell = self.quota.as_ref().is_some_and(|quota| quota.terms.call_all);

@@ -15,7 +15,7 @@
 
 use super::line::at;
 use super::{Bounds, KeyHash};
-use crate::Micros;
+use crate::{Micros, Windows};
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -36,8 +36,8 @@ impl fmt::Display for Name {
 pub struct QuotaRequest {
     /// The key's name.
     pub name: Name,
-    /// The length of a window.
-    pub period: Micros,
+    /// The windows of the limit.
+    pub windows: Windows,
     /// The number of the window.
     pub window: u64,
     /// How many may start in a window, over all replicas.
@@ -338,9 +338,9 @@ impl QuotaAccounts {
         }
         account.next = NextRequest::Sent;
         account.granted -= unused;
-        let (period, limit, in_flight) = (bounds.limit.period(), bounds.limit.count(), bounds.in_flight);
-        let (name, window) = (account.name, began.get() / period.get());
-        let request = QuotaRequest { name, period, window, limit, in_flight, held, want, unused };
+        let (windows, limit, in_flight) = (bounds.limit.windows(), bounds.limit.count(), bounds.in_flight);
+        let (name, window) = (account.name, windows.number(began));
+        let request = QuotaRequest { name, windows, window, limit, in_flight, held, want, unused };
         Some(PendingRequest { place, began, at: now, request })
     }
 
@@ -349,7 +349,7 @@ impl QuotaAccounts {
         &mut self,
         pending: &PendingRequest,
         grant: Grant,
-        (window, period): (Micros, Micros),
+        (window, windows): (Micros, Windows),
         now: Micros,
     ) {
         let account = &mut self.accounts[at(pending.place)];
@@ -358,13 +358,13 @@ impl QuotaAccounts {
             (account.window, account.granted) = (window, 0);
         }
         let failed = grant.outlook == Outlook::Failed;
-        let is_of_period = pending.request.period == period;
+        let is_of_period = pending.request.windows == windows;
         let is_current = is_of_period && pending.began == window;
         if is_current {
             account.granted += grant.granted;
         }
         account.outlook = if is_current || failed { grant.outlook } else { Outlook::Open };
-        let fraction = Micros::saturating(pending.request.period.get() / BELIEVED_FRACTION);
+        let fraction = Micros::saturating(pending.request.windows.period().get() / BELIEVED_FRACTION);
         let believed = fraction.clamp(*BELIEVED.start(), *BELIEVED.end());
         let believed = if account.outlook == Outlook::Full { believed.min(FULL_BELIEVED) } else { believed };
         account.believed = now.saturating_add(believed);

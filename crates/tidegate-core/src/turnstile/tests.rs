@@ -6,6 +6,7 @@
 //! again. `!` only lets time pass; `bounds TEXT` changes the limit.
 
 use super::*;
+use crate::replicas::{ReplicaId, Tally, Terms};
 use std::collections::HashMap;
 
 struct Scene {
@@ -283,6 +284,26 @@ fn idle_keys_are_forgotten_after_their_window() {
     assert_eq!(turnstile.places.with_a_line(), []);
 }
 
+/// Windows were numbered from the epoch on, a Thursday. Weeks begin on Mondays: from Thursday to Sunday the store took the
+/// number for that of another window, and nothing started.
+#[test]
+fn p4_weeks_have_one_number_at_replicas_and_at_the_store() {
+    for day in 0..14 {
+        // From 2026-11-16, a Monday, on; the last moment of each day.
+        let now = Micros::from_secs(1_794_787_200 + day * 86_400 + 86_399);
+        let mut turnstile = Turnstile::<u32>::new(bounds("5 per week", 2, 9));
+        turnstile.count_at_store(StoreTerms { outage_max: Micros::from_secs(3), call_all: false });
+        let _ticket = turnstile.wait_as(key("a"), Name::default(), 1, 1, now).unwrap();
+        let pending = turnstile.next_request(now).unwrap();
+        let grant = Tally::default().answer(ReplicaId(1), 1, &pending.request, now);
+        assert_eq!(grant.map(|grant| grant.granted), Some(1), "day {day}");
+        // Shares are assigned by the same numbers.
+        let terms = Terms::of(bounds("5 per week", 2, 9).limit.windows());
+        assert_eq!((pending.request.window, terms.window(now)), (2_968 + day / 7, 2_968 + day / 7));
+        turnstile.answered(pending, grant.unwrap(), now);
+    }
+}
+
 /// What was under way was reported for windows of the old length only, so that replicas had twice as many in flight.
 #[test]
 fn p4_another_period_carries_over_what_is_under_way() {
@@ -297,7 +318,7 @@ fn p4_another_period_carries_over_what_is_under_way() {
     turnstile.set_bounds(bounds("5 per 30s", 2, 9), now);
     let pending = turnstile.next_request(now.saturating_add(Micros::from_secs(1))).unwrap();
     let request = pending.request;
-    assert_eq!((request.period, request.held, request.want), (Micros::from_secs(30), 1, 0));
+    assert_eq!((request.windows.period(), request.held, request.want), (Micros::from_secs(30), 1, 0));
     turnstile.answered(pending, Grant { granted: 0, outlook: Outlook::Open }, now);
     turnstile.finish(permit, now);
 }

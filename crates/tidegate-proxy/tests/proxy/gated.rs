@@ -3,12 +3,15 @@
 
 use crate::support::{Origin, WAIT_TIME_MAX, gate, get, proxy_on, runtime, status};
 use std::time::{Duration, Instant};
-use tidegate::{Gate, Micros, PROXY_LIMITER, Which};
+use tidegate::{Algorithm, Gate, Limit, LimiterSpec, Micros, PROXY_LIMITER, Rules, Weekday, Which};
 use tidegate_proxy::{Policy, Proxy, Settings, WhenLimited};
 
 /// A proxy that rejects, on a gate that the test has, too.
 fn start(origin: &Origin, limit: &str) -> (Gate, Proxy) {
-    let gate = gate(limit);
+    start_on(gate(limit), origin, limit)
+}
+
+fn start_on(gate: Gate, origin: &Origin, limit: &str) -> (Gate, Proxy) {
     let limiter = gate.limiter(PROXY_LIMITER).unwrap();
     let policy = Policy { limiter, when_limited: WhenLimited::Reject, ..origin.policy(limit) };
     let proxy = proxy_on(gate.clone(), policy, Settings { workers: 1, ..Settings::default() });
@@ -31,6 +34,27 @@ fn starts_and_hits_of_other_doors_are_one_count() {
     let keys = gate.at_once(gate.keys(PROXY_LIMITER, Which::Tracked, None, 10)).unwrap().keys;
     assert_eq!(keys, [b"/a".to_vec(), b"/b".to_vec()]);
     assert_eq!(gate.limiter_info(PROXY_LIMITER).unwrap().counts.allowed, 4);
+}
+
+/// The proxy began weeks on another day than its limiter, and told another end of them.
+#[test]
+fn weeks_begin_on_the_day_of_the_limiter() {
+    let origin = Origin::start();
+    for day in Weekday::ALL {
+        let limit = "1 per week".parse::<Limit>().unwrap().with_weeks_from(day);
+        let rules = Rules::new(Algorithm::AlignedWindow, &[limit]).unwrap();
+        let limiters = tidegate::Policy::new(vec![LimiterSpec::new(PROXY_LIMITER, rules)]).unwrap();
+        let (gate, proxy) = start_on(Gate::embedded(limiters), &origin, "1 per week");
+        let answers = runtime().block_on(async {
+            (get(proxy.address(), "/a").await, get(proxy.address(), "/a").await, gate.now().get() / 1_000_000)
+        });
+        assert_eq!((status(&answers.0), status(&answers.1)), (200, 429), "{day:?}");
+        let wait =
+            answers.1.split_once("retry-after: ").unwrap().1.split("\r\n").next().unwrap().parse::<u64>().unwrap();
+        // A second is rounded up, and another may have passed.
+        let into = (answers.2 + wait + limit.lead().get() / 1_000_000) % (7 * 86_400);
+        assert!(into <= 2, "{day:?}: {into} s into the next week");
+    }
 }
 
 #[test]

@@ -189,7 +189,7 @@ impl Tallies {
             txn.when.push(Condition::Revision { key: self.count_key(request), is: seen.counted });
         }
         if started != seen.started {
-            let lives = Duration::from_micros(request.period.get()).saturating_mul(COUNTS_LIVE);
+            let lives = Duration::from_micros(request.windows.period().get()).saturating_mul(COUNTS_LIVE);
             let lease = Some(self.leases.lease(&self.etcd, lives, 1, Instant::now() + within).await?);
             let value = started.to_string().into_bytes();
             txn.then.push(Operation::Put { key: self.count_key(request), value, lease });
@@ -270,7 +270,7 @@ impl Tallies {
 
     fn key(&self, request: &QuotaRequest) -> String {
         // Windows of another length are other windows.
-        format!("{}/{}/{}", self.place, request.period.get(), request.name)
+        format!("{}/{}/{}", self.place, request.windows.period().get(), request.name)
     }
 
     fn count_key(&self, request: &QuotaRequest) -> Vec<u8> {

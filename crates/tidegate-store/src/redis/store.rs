@@ -138,12 +138,12 @@ impl Redis {
     /// The server took so long that the window was over, or its clock is another one.
     fn other_window(&self, want: &QuotaRequest, theirs: Micros, took: Duration) -> StoreError {
         let address = self.url().to_string();
-        let began = want.window.saturating_mul(want.period.get());
+        let began = want.windows.begin(want.window);
         let why = match took.as_micros() > CLOCKS_DIFFER.get().into() {
             true => format!("the store at {address} answered after {} ms, when the window was over", took.as_millis()),
             false => format!(
                 "by the clock of {address} it is {} ms from the beginning of the window that has begun here; its clock counts",
-                theirs.get().abs_diff(began) / 1_000
+                theirs.get().abs_diff(began.get()) / 1_000
             ),
         };
         StoreError::OtherWindow { address, now: theirs, why }
@@ -152,5 +152,5 @@ impl Redis {
 
 /// Windows of another length are other windows.
 fn tally_key(holder: Holder<'_>, want: &QuotaRequest) -> Vec<u8> {
-    format!("tidegate:exact:{}:{}:{{{}}}", holder.pool, want.period.get(), want.name).into_bytes()
+    format!("tidegate:exact:{}:{}:{{{}}}", holder.pool, want.windows.period().get(), want.name).into_bytes()
 }

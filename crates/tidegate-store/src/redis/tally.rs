@@ -33,12 +33,12 @@ impl Redis {
     ) -> Result<Bought, StoreError> {
         static MADE: OnceLock<Lua> = OnceLock::new();
         let lua = MADE.get_or_init(|| Lua::new(include_str!("lua/tally.lua")));
-        let QuotaRequest { period, window, limit, in_flight, held, want, unused, name: _ } = *request;
+        let QuotaRequest { windows, window, limit, in_flight, held, want, unused, name: _ } = *request;
         let arguments = [
             now.map(|now| now.get().to_string()).unwrap_or_default(),
             me.to_string(),
             number.to_string(),
-            period.get().to_string(),
+            windows.period().get().to_string(),
             window.to_string(),
             limit.to_string(),
             in_flight.to_string(),
@@ -47,6 +47,7 @@ impl Redis {
             unused.to_string(),
             CLOCKS_DIFFER.get().to_string(),
             SLOTS_LEASE.get().to_string(),
+            windows.lead().get().to_string(),
         ];
         let arguments = arguments.each_ref().map(String::as_bytes);
         let reply = self.eval(lua, &[key], &arguments, within).await?;

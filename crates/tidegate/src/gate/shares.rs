@@ -5,7 +5,7 @@
 //! assigned to this process, and survive a reload.
 
 use super::{Gate, Limiter};
-use crate::{LimiterSpec, Micros, Replicas};
+use crate::{LimiterSpec, Replicas, Windows};
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ pub(super) struct Shares(Mutex<HashMap<String, Share>>);
 struct Share {
     schedule: Schedule,
     is_numbered: bool,
-    period: Micros,
+    windows: Windows,
     in_force: Arc<ArcSwap<LimiterSpec>>,
 }
 
@@ -27,9 +27,9 @@ impl Shares {
     /// The limiter with this process's share of its rules; `None`: replicas do not share it.
     pub(super) fn of(&self, spec: &Arc<LimiterSpec>) -> Option<Arc<ArcSwap<LimiterSpec>>> {
         let Replicas::Share(numbered) = spec.replicas else { return None };
-        let period = spec.rules.limits().first()?.period();
+        let windows = spec.rules.limits().first()?.windows();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.get(&spec.name).filter(|known| known.period == period && !known.is_numbered);
+        let known = all.get(&spec.name).filter(|known| known.windows == windows && !known.is_numbered);
         let schedule = match (numbered, known) {
             (Some((rank, of)), _) => Schedule::fixed(rank, of),
             (None, Some(known)) => known.schedule.clone(),
@@ -43,7 +43,7 @@ impl Shares {
             }
             None => Arc::new(ArcSwap::new(shared)),
         };
-        let share = Share { schedule, is_numbered: numbered.is_some(), period, in_force: Arc::clone(&in_force) };
+        let share = Share { schedule, is_numbered: numbered.is_some(), windows, in_force: Arc::clone(&in_force) };
         all.insert(spec.name.clone(), share);
         Some(in_force)
     }
@@ -71,14 +71,14 @@ impl Limiter {
 }
 
 impl Gate {
-    /// Limiters that wait to be assigned their share, with the length of their windows: those of `replicas = "share"` that
+    /// Limiters that wait to be assigned their share, with their windows: those of `replicas = "share"` that
     /// are not numbered. See [`Gate::assign`].
     #[must_use]
-    pub fn unassigned(&self) -> Vec<(String, Micros)> {
+    pub fn unassigned(&self) -> Vec<(String, Windows)> {
         let live = self.0.live.load();
         let shared = live.limiters.iter().filter(|limiter| limiter.spec.replicas == Replicas::Share(None));
         let named =
-            |limiter: &Limiter| Some((limiter.spec.name.clone(), limiter.spec.rules.limits().first()?.period()));
+            |limiter: &Limiter| Some((limiter.spec.name.clone(), limiter.spec.rules.limits().first()?.windows()));
         shared.filter_map(named).collect()
     }
 

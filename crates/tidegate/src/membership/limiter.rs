@@ -1,7 +1,7 @@
 //! Limiters of a gate that replicas share: each renews its membership, and is assigned its share.
 
 use super::Membership;
-use crate::{Gate, Micros, PROXY_LIMITER, Seen};
+use crate::{Gate, PROXY_LIMITER, Seen, Windows};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -10,19 +10,19 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Gate {
     /// Renews this process's share of a limiter with `replicas = "share"`, through the gate's store, until `stopped`, or until
-    /// the policy has no such limiter with windows of this length any more. `tell` hears of every look at the register.
+    /// the policy has no such limiter with these windows any more. `tell` hears of every look at the register.
     pub async fn renew_share(
         &self,
-        (limiter, period): (&str, Micros),
+        (limiter, windows): (&str, Windows),
         stopped: impl Future<Output = ()>,
         mut tell: impl FnMut(&Seen),
     ) {
         let name = register_of(limiter);
-        let mut membership = Membership::new(self.store().clone(), &name, period, self.clock().clone());
+        let mut membership = Membership::new(self.store().clone(), &name, windows, self.clock().clone());
         let mut stopped = std::pin::pin!(stopped);
         loop {
             membership.renew().await;
-            if !self.unassigned().iter().any(|(name, windows)| name == limiter && *windows == period) {
+            if !self.unassigned().iter().any(|(name, of)| name == limiter && *of == windows) {
                 break;
             }
             self.assign(limiter, membership.schedule().clone());

@@ -9,12 +9,13 @@ local me = ARGV[2]
 local number, period, window = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local limit, in_flight = tonumber(ARGV[6]), tonumber(ARGV[7])
 local held, want, unused = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local differ, lease = tonumber(ARGV[11]), tonumber(ARGV[12])
+local differ, lease, lead = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
 
 local OPEN, EXHAUSTED, FULL, OVERTAKEN, CLOCK = 0, 1, 2, 3, 4
 local text = function(whole) return string.format('%.0f', whole) end
 
-local begins = window * period
+local begin = function(number) return math.max(number * period - lead, 0) end
+local begins = begin(window)
 if now < begins - differ or now >= begins + period + differ then
   return { CLOCK, text(now) }
 end
@@ -50,7 +51,7 @@ for _, pair in ipairs(ahead) do redis.call('HSET', KEYS[1], pair[1], pair[2]) en
 
 local granted, outlook, short = 0, EXHAUSTED, 0
 -- Counted while this clock was ahead. What was started then may have been started just now: this window is used up.
-if known * period > now + period then known, started = window, limit end
+if begin(known) > now + period then known, started = window, limit end
 if window > known then known, started = window, 0 end
 -- Another replica may be a window ahead: for this one it is over.
 if window == known then
@@ -84,6 +85,6 @@ if in_flight > 0 then
   redis.call('HSET', KEYS[1], me, text(held + granted) .. ' ' .. ARGV[3] .. ' ' .. text(ends) .. ' ' .. short)
   longest = math.max(longest, ends)
 end
-longest = math.max(longest, known * period + period + differ)
+longest = math.max(longest, begin(known) + period + differ)
 redis.call('PEXPIRE', KEYS[1], text(math.ceil((longest - now) / 1000)))
 return { outlook, text(granted) }
