@@ -87,16 +87,32 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// A key that cannot steer a terminal: control characters escaped, other bytes than UTF-8 as `\xff`.
+/// A key in a table, where a long one would push the other columns away.
+pub(crate) fn short_key(bytes: &[u8]) -> String {
+    const SHOWN_MAX: usize = 60;
+    let text = key(bytes);
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// A key that cannot steer a terminal: control characters and those that turn the direction of text are escaped, other bytes
+/// than UTF-8 are `\xff`.
 pub(crate) fn key(bytes: &[u8]) -> String {
     let mut out = String::new();
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+            if c.is_control() || turns_text(c) { out.extend(c.escape_default()) } else { out.push(c) }
         }
         out.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
     }
     out
+}
+
+/// Characters that change the direction of what is around them, and are not seen themselves.
+fn turns_text(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// On which side a column's cells stand.
@@ -180,6 +196,9 @@ mod tests {
     fn keys_cannot_steer_a_terminal() {
         assert_eq!(key(b"a\x1b[31m\xff\n"), "a\\u{1b}[31m\\xff\\n");
         assert_eq!(key("grüße".as_bytes()), "grüße");
+        assert_eq!(key("a\u{202e}b".as_bytes()), "a\\u{202e}b");
+        assert_eq!(short_key(&[b'k'; 60]), "k".repeat(60));
+        assert_eq!(short_key(&[b'k'; 61]), "k".repeat(60) + "…");
     }
 
     #[test]

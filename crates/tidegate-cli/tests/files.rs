@@ -4,7 +4,7 @@
 mod server;
 
 use server::{Folder, TIDEGATE, stderr, stdout, tidegate};
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -170,6 +170,85 @@ fn an_access_log_is_recognised_and_told_of() {
     assert_eq!(neither.status.code(), Some(2));
     let number = simulate(&[], "127\n");
     assert!(stderr(&number).contains("expected an object such as {\"at\":0.5"), "{}", stderr(&number));
+}
+
+/// The same requests in every format that is recognised by its first line, packed or not, get the same verdicts.
+#[test]
+fn every_format_is_recognised() {
+    let folder = Folder::new();
+    let routes = "[[udp.route]]\nmatch = '^'\nlimiter = \"api\"\n";
+    let file = folder.write("c.toml", &format!("{BY_IP}by = [\"ip\"]\n{routes}"));
+    let requests: Vec<(u64, String)> = (0..400).map(|i| (i / 5, format!("10.0.0.{}", i * i % 13))).collect();
+    let clock = |second: u64| format!("10:{:02}:{:02}", second / 60, second % 60);
+    let clf = |(second, ip): &(u64, String)| {
+        format!("{ip} - - [15/Nov/2026:{} +0000] \"GET / HTTP/1.1\" 200 1\n", clock(*second))
+    };
+    let json = |(second, ip): &(u64, String)| {
+        format!("{{\"time_iso8601\":\"2026-11-15T{}Z\",\"remote_addr\":\"{ip}\",\"status\":200}}\n", clock(*second))
+    };
+    let trace = |(second, ip): &(u64, String)| {
+        format!("{{\"at\":{},\"attributes\":{{\"ip\":\"{ip}\"}}}}\n", 1_794_736_800 + second)
+    };
+    let udp = |(second, ip): &(u64, String)| format!("2026-11-15T{}Z 7 over_limit {ip}\n", clock(*second));
+    let verdicts = |text: &str| -> Vec<bool> {
+        let denied = |line: &str| line.contains("\"allowed\":false") || line.contains("\"udp\":\"7 ok Y");
+        text.lines().map(|line| !denied(line)).collect()
+    };
+    let all = |line: &dyn Fn(&(u64, String)) -> String| requests.iter().map(line).collect::<String>();
+    let expected = verdicts(&stdout(&simulate(&["--config", file.to_str().unwrap()], &all(&trace))));
+    assert!(expected.contains(&false) && expected.len() == 400);
+    for (name, text) in [("clf", all(&clf)), ("nginx-json", all(&json)), ("udp", all(&udp)), ("ndjson", all(&trace))] {
+        let plain = folder.write(name, &text);
+        let packed = folder.path(&format!("{name}.gz"));
+        let packer = Command::new("gzip").arg("-c").arg(&plain).stdout(File::create(&packed).unwrap()).status();
+        assert!(packer.unwrap().success());
+        for input in [plain, packed] {
+            let output = simulate(&["--config", file.to_str().unwrap(), "--input", input.to_str().unwrap()], "");
+            assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+            assert!(verdicts(&stdout(&output)) == expected, "{}", input.display());
+            assert_eq!(stderr(&output).contains(&format!("add --format {name} to say so")), name != "ndjson");
+        }
+    }
+}
+
+#[test]
+fn two_policies_are_compared_and_answers_can_be_left_out() {
+    let folder = Folder::new();
+    let new = folder.write("new.toml", BY_IP);
+    let old = folder.write("old.toml", &BY_IP.replace("2 per", "1 per"));
+    let empty = folder.write("empty.toml", "");
+    let args = |old: &Path| {
+        let args = ["--config", new.to_str().unwrap(), "--compare", old.to_str().unwrap()];
+        let log = ["--format", "clf", "--limiter", "api", "--by", "ip"];
+        simulate(&[&args[..], &log].concat(), LOG)
+    };
+    let (plain, compared) = (
+        simulate(&["--config", new.to_str().unwrap(), "--format", "clf", "--limiter", "api", "--by", "ip"], LOG),
+        args(&old),
+    );
+    assert_eq!(stdout(&plain), stdout(&compared), "the answers are those of --config");
+    let told = stderr(&compared);
+    for line in [
+        "which denies 2 (50.0 %)",
+        "0 requests are newly denied",
+        "1 requests are newly allowed",
+        "1 requests are denied by both",
+    ] {
+        assert!(told.contains(line), "{told}");
+    }
+    let missing = args(&empty);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(
+        stderr(&missing).contains("no limiter is named \"api\"; the policy has none")
+            && stderr(&missing).contains("empty.toml")
+    );
+    // A trace may name what the old policy does not have: it allows that.
+    let trace = hit(1, "u") + &hit(1, "u") + &hit(1, "u");
+    let output =
+        simulate(&["--config", new.to_str().unwrap(), "--compare", empty.to_str().unwrap(), "--no-answers"], &trace);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), ""), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1 requests are newly denied"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("3 lines cannot be asked of the old policy"), "{}", stderr(&output));
 }
 
 #[test]

@@ -137,7 +137,8 @@ impl LimiterSpec {
     ///
     /// One attribute is its value. Several are `name=value` joined by commas, with commas and
     /// backslashes in values escaped, so that no two sets of values share a key. An IPv6 address in `ip` is its network.
-    pub(crate) fn key_of(&self, attributes: &[(&str, &[u8])]) -> Option<Vec<u8>> {
+    #[must_use]
+    pub fn key_of(&self, attributes: &[(&str, &[u8])]) -> Option<Vec<u8>> {
         let value = |name: &str| {
             let (_, value) = attributes.iter().find(|(n, _)| *n == name)?;
             Some(if name == ADDRESS { self.ipv6_prefix.key_of_text(value) } else { Cow::Borrowed(*value) })

@@ -5,14 +5,18 @@
 //! What a limiter may look at is `ip` (the host field), `user` (`-` means there is none) and `path`
 //! (without the query; a request line that is none has none). Nothing behind the request is read.
 
+use super::when;
+use memchr::{memchr, memchr2, memmem};
+use std::borrow::Cow;
 use std::fmt;
 use tidegate::Micros;
 
 /// One request of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
+pub(super) struct Logged<'a> {
     pub(super) at: Micros,
-    values: [Option<Vec<u8>>; 3],
+    /// By [`Attribute`], in its order.
+    pub(super) values: [Option<Cow<'a, [u8]>>; 3],
 }
 
 /// What a log says of the client of a request.
@@ -38,14 +42,6 @@ impl Attribute {
     }
 }
 
-impl Entry {
-    /// The attributes that the line has.
-    pub(super) fn attributes(&self) -> Vec<(&'static str, &[u8])> {
-        let pairs = Attribute::ALL.iter().zip(&self.values);
-        pairs.filter_map(|(attribute, value)| Some((attribute.name(), value.as_deref()?))).collect()
-    }
-}
-
 /// Which part of a line cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LogError {
@@ -66,80 +62,68 @@ impl fmt::Display for LogError {
 }
 
 /// Reads one line; its bytes need not be UTF-8.
-pub(super) fn read(line: &[u8]) -> Result<Entry, LogError> {
-    let (host, rest) = split(line, b" ").filter(|(host, _)| !host.is_empty()).ok_or(LogError::Host)?;
-    let (_ident, rest) = split(rest, b" ").ok_or(LogError::Host)?;
+pub(super) fn read(line: &[u8]) -> Result<Logged<'_>, LogError> {
+    let (host, rest) = word(line).filter(|(host, _)| !host.is_empty()).ok_or(LogError::Host)?;
+    let (_ident, rest) = word(rest).ok_or(LogError::Host)?;
     // Servers write a user's name as it came, spaces included.
-    let (user, rest) = split(rest, b" [").filter(|(user, _)| !user.is_empty()).ok_or(LogError::Time)?;
-    let (time, rest) = split(rest, b"]").ok_or(LogError::Time)?;
-    let at = epoch_seconds(time).ok_or(LogError::Time)?;
-    let request = rest.strip_prefix(b" \"").and_then(quoted).ok_or(LogError::Request)?;
-    let given = |field: &[u8]| (field != b"-").then(|| field.to_vec());
-    Ok(Entry { at, values: [given(host), given(user), path(request).map(<[u8]>::to_vec)] })
+    let bracket = match rest {
+        [b'-', b' ', b'[', ..] => 1,
+        _ => memmem::find(rest, b" [").filter(|at| *at > 0).ok_or(LogError::Time)?,
+    };
+    let (user, rest) = (&rest[..bracket], &rest[bracket + 2..]);
+    let end = memchr(b']', rest).ok_or(LogError::Time)?;
+    let at = when::clf(&rest[..end]).ok_or(LogError::Time)?;
+    let request = rest[end + 1..].strip_prefix(b" \"").and_then(quoted).ok_or(LogError::Request)?;
+    let given = |field: &'_ [u8]| field != b"-";
+    let value = |field, given: bool| given.then_some(Cow::Borrowed(field));
+    let values = [value(host, given(host)), value(user, given(user)), path(request).map(Cow::Borrowed)];
+    Ok(Logged { at, values })
 }
 
-fn split<'a>(bytes: &'a [u8], by: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
-    let at = bytes.windows(by.len()).position(|window| window == by)?;
-    Some((&bytes[..at], &bytes[at + by.len()..]))
+fn word(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = memchr(b' ', bytes)?;
+    Some((&bytes[..at], &bytes[at + 1..]))
 }
 
 /// Up to the closing quote; a backslash lets the next byte through.
 fn quoted(bytes: &[u8]) -> Option<&[u8]> {
-    let mut escaped = false;
-    let end = bytes.iter().position(|byte| {
-        let closes = *byte == b'"' && !escaped;
-        escaped = *byte == b'\\' && !escaped;
-        closes
-    })?;
-    Some(&bytes[..end])
+    let mut at = 0;
+    loop {
+        at += memchr2(b'"', b'\\', &bytes[at..])?;
+        if bytes[at] == b'"' {
+            return Some(&bytes[..at]);
+        }
+        at = (at + 2).min(bytes.len());
+    }
 }
 
-fn path(request: &[u8]) -> Option<&[u8]> {
-    let (_method, rest) = split(request, b" ")?;
-    let target = split(rest, b" ").map_or(rest, |(target, _)| target);
-    let path = target.split(|byte| *byte == b'?').next()?;
+/// The path of `GET /path?query HTTP/1.0`.
+pub(super) fn path(request: &[u8]) -> Option<&[u8]> {
+    let (_method, rest) = word(request)?;
+    path_of_target(word(rest).map_or(rest, |(target, _)| target))
+}
+
+/// A target without its query.
+pub(super) fn path_of_target(target: &[u8]) -> Option<&[u8]> {
+    let path = &target[..memchr(b'?', target).unwrap_or(target.len())];
     (!path.is_empty()).then_some(path)
-}
-
-/// `10/Oct/2000:13:55:36 -0700`.
-fn epoch_seconds(text: &[u8]) -> Option<Micros> {
-    const MONTHS: [&[u8]; 12] =
-        [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
-    let shape = text.len() == 26 && [2, 6].iter().all(|at| text[*at] == b'/') && text[20] == b' ';
-    if !shape || [11, 14, 17].iter().any(|at| text[*at] != b':') {
-        return None;
-    }
-    let month = MONTHS.iter().position(|month| *month == &text[3..6])?;
-    let (day, year) = (digits(&text[0..2])?, digits(&text[7..11])?);
-    let (hour, minute, second) = (digits(&text[12..14])?, digits(&text[15..17])?, digits(&text[18..20])?);
-    let offset = digits(&text[22..24])? * 3600 + digits(&text[24..26])? * 60;
-    let offset = match text[21] {
-        b'+' => offset,
-        b'-' => -offset,
-        _ => return None,
-    };
-    if !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
-        return None;
-    }
-    let days = crate::calendar::days_from_date(year, i64::try_from(month).ok()? + 1, day);
-    let seconds = days * 86_400 + hour * 3600 + minute * 60 + second - offset;
-    u64::try_from(seconds).ok().map(Micros::from_secs)
-}
-
-fn digits(text: &[u8]) -> Option<i64> {
-    text.iter().try_fold(0, |n, byte| byte.is_ascii_digit().then(|| n * 10 + i64::from(byte - b'0')))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn attributes<'a>(logged: &'a Logged<'_>) -> Vec<(&'static str, &'a [u8])> {
+        let pairs = Attribute::ALL.iter().zip(&logged.values);
+        pairs.filter_map(|(attribute, value)| Some((attribute.name(), value.as_deref()?))).collect()
+    }
+
     #[track_caller]
-    fn check(line: &str, at: u64, attributes: &[(&str, &str)]) {
-        let entry = read(line.as_bytes()).unwrap();
-        assert_eq!(entry.at.get() / 1_000_000, at, "{line}");
-        let attributes: Vec<(&str, &[u8])> = attributes.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-        assert_eq!(entry.attributes(), attributes, "{line}");
+    fn check(line: &str, at: u64, expected: &[(&str, &str)]) {
+        let logged = read(line.as_bytes()).unwrap();
+        assert_eq!(logged.at.get() / 1_000_000, at, "{line}");
+        let expected: Vec<(&str, &[u8])> = expected.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+        assert_eq!(attributes(&logged), expected, "{line}");
     }
 
     #[test]
@@ -155,6 +139,7 @@ mod tests {
             &[("ip", "::1"), ("path", "/a")],
         );
         check(r#"h - John Doe [01/Jan/1970:00:00:00 +0000] "-" 408 0"#, 0, &[("ip", "h"), ("user", "John Doe")]);
+        check(r#"h - - x [01/Jan/1970:00:00:00 +0000] "-" 408 0"#, 0, &[("ip", "h"), ("user", "- x")]);
         check(
             r#"h - - [01/Jan/1970:01:00:05 +0100] "GET /say\"hi\"" 200 1"#,
             5,
@@ -168,12 +153,14 @@ mod tests {
             ("", LogError::Host),
             ("127.0.0.1", LogError::Host),
             ("127.0.0.1 - - no time", LogError::Time),
+            (r#"h -  [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 1"#, LogError::Time),
             (r#"h - - [10/Okt/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 1"#, LogError::Time),
             (r#"h - - [10/Oct/2000 13:55:36 -0700] "GET / HTTP/1.0" 200 1"#, LogError::Time),
             (r#"h - - [32/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 1"#, LogError::Time),
             (r#"h - - [01/Jan/1969:00:00:00 +0000] "GET / HTTP/1.0" 200 1"#, LogError::Time),
             ("h - - [10/Oct/2000:13:55:36 -0700] GET /", LogError::Request),
             ("h - - [10/Oct/2000:13:55:36 -0700] \"GET /", LogError::Request),
+            ("h - - [10/Oct/2000:13:55:36 -0700] \"GET /\\", LogError::Request),
         ] {
             assert_eq!(read(line.as_bytes()), Err(error), "{line}");
         }
@@ -181,7 +168,7 @@ mod tests {
 
     #[test]
     fn bytes_need_not_be_text() {
-        let entry = read(b"\xff - - [10/Oct/2000:13:55:36 -0700] \"\xfe \xfd\" 400 0").unwrap();
-        assert_eq!(entry.attributes(), [("ip", &b"\xff"[..]), ("path", &b"\xfd"[..])]);
+        let logged = read(b"\xff - - [10/Oct/2000:13:55:36 -0700] \"\xfe \xfd\" 400 0").unwrap();
+        assert_eq!(attributes(&logged), [("ip", &b"\xff"[..]), ("path", &b"\xfd"[..])]);
     }
 }

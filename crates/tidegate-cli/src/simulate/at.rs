@@ -80,6 +80,44 @@ impl fmt::Display for Seconds {
     }
 }
 
+/// [`Seconds`] as text, without an allocation: every line of a log has one.
+pub(super) struct Text {
+    bytes: [u8; 24],
+    len: usize,
+}
+
+impl Text {
+    pub(super) fn of(at: Micros) -> Text {
+        let (mut bytes, mut len) = ([0; 24], 0);
+        let mut push = |byte: u8| {
+            bytes[len] = byte;
+            len += 1;
+        };
+        let (whole, mut rest) = (at.get() / 1_000_000, at.get() % 1_000_000);
+        // Below 2^52 microseconds there are at most ten digits before the point.
+        let mut unit = 1_000_000_000;
+        while unit > 1 && whole < unit {
+            unit /= 10;
+        }
+        while unit > 0 {
+            push(b'0' + u8::try_from(whole / unit % 10).unwrap_or(0));
+            unit /= 10;
+        }
+        if rest > 0 {
+            push(b'.');
+        }
+        while rest > 0 {
+            push(b'0' + u8::try_from(rest / 100_000).unwrap_or(0));
+            rest = rest % 100_000 * 10;
+        }
+        Text { bytes, len }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,8 +170,16 @@ mod tests {
 
     #[test]
     fn seconds_have_no_needless_zeros() {
-        for (us, text) in [(0, "0"), (14_401_000_000, "14401"), (500_000, "0.5"), (1_000_001, "1.000001")] {
+        for (us, text) in [
+            (0, "0"),
+            (14_401_000_000, "14401"),
+            (500_000, "0.5"),
+            (1_000_001, "1.000001"),
+            (10_100_000, "10.1"),
+            ((1 << 52) - 1, "4503599627.370495"),
+        ] {
             assert_eq!(Seconds(Micros::saturating(us)).to_string(), text);
+            assert_eq!(Text::of(Micros::saturating(us)).as_str(), text);
         }
     }
 }

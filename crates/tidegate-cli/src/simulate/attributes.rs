@@ -11,7 +11,7 @@ use tidegate::KEY_LEN_MAX;
 pub(super) type Pairs<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
 /// Most attributes of a request, as at the HTTP door.
-const ATTRIBUTES_MAX: usize = 16;
+pub(super) const ATTRIBUTES_MAX: usize = 16;
 
 /// Reads them from their JSON.
 ///

@@ -7,24 +7,18 @@ use super::access_log::Attribute;
 use crate::nearest;
 use tidegate::{LimiterSpec, Policy};
 
-/// The policy for a log, and the domain that its requests have.
-pub(super) struct Selected {
-    pub(super) policy: Policy,
-    pub(super) domain: Option<String>,
-}
-
-/// Selects by a limiter's name, or by a domain.
+/// The policy for a log: of one limiter, or the whole if one of its limiters has the domain.
 pub(super) fn select(
     policy: Policy,
     limiter: Option<&str>,
     domain: Option<&str>,
     by: &[Attribute],
-) -> Result<Selected, String> {
+) -> Result<Policy, String> {
     if let Some(name) = limiter {
-        return Ok(Selected { policy: one_limiter(&policy, name, by)?, domain: None });
+        return one_limiter(&policy, name, by);
     }
     if policy.limiters().iter().any(|spec| !spec.by.is_empty() && spec.domain.as_deref() == domain) {
-        return Ok(Selected { policy, domain: domain.map(str::to_owned) });
+        return Ok(policy);
     }
     Err(match domain {
         Some(domain) => {

@@ -3,7 +3,8 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
 
-/// A bar over the input's bytes, or nothing.
+/// A bar over the input's bytes, or nothing. Clones are the same bar.
+#[derive(Clone)]
 pub(super) struct Progress {
     bar: ProgressBar,
     pending: u64,
@@ -38,10 +39,15 @@ impl Progress {
             self.bar.inc(std::mem::take(&mut self.pending));
         }
     }
+
+    /// Takes the bar away.
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        self.finish();
     }
 }

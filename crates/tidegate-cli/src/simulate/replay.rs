@@ -1,16 +1,18 @@
-//! The replay: requests one after another on the engine, at their own time.
+//! The replay: lines one after another on the engine, at their own time.
 //!
 //! Always a fresh embedded store and a clock set by the trace, so that a run depends on nothing but
 //! the policy and the trace.
 
-use super::line::{Ask, Line, Subject};
+use super::at;
+use super::line::{self, Ask};
+use super::order::Due;
 use super::output::{self, Deed, Head, Outcome};
+use super::parsed::{Asks, How};
 use super::streams::Streams;
-use super::tally::{Charts, Tally};
-use std::io::{self, Write};
-use tidegate::{AskError, Clock, Gate, IfBlocked, Micros, Policy, Request, Settings, Target, Which};
-use tidegate_doors::udp::{Responder, Routing, Scratch, Slot};
-use tidegate_events::StreamSpec;
+use super::tally::{Charts, Tally, Verdict, When};
+use crate::config::Config;
+use tidegate::{AskError, Clock, Gate, IfBlocked, Limiter, Micros, Request, Settings, Target, Which};
+use tidegate_doors::udp::{Responder, Scratch, Slot};
 
 /// Memory that a replay may take; past it new keys are counted together, as in a full server.
 pub(super) const MEMORY_MAX: usize = 4 << 30;
@@ -18,161 +20,190 @@ pub(super) const MEMORY_MAX: usize = 4 << 30;
 const TEND_EVERY: u64 = 65_536;
 /// Keys that a listing fetches at a time.
 const PAGE: usize = 1_000;
+/// Most attributes of a request.
+const ATTRIBUTES_MAX: usize = super::attributes::ATTRIBUTES_MAX;
+
+/// Are answers written, or only counted?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answers {
+    Written,
+    Counted,
+}
 
 /// An engine that is being replayed to.
-pub(super) struct Replay<W> {
+pub(super) struct Replay {
     gate: Gate,
     responder: Responder,
     scratch: Scratch,
     streams: Streams,
-    out: W,
-    tally: Tally,
-    now: Micros,
+    /// Domains in which one limiter alone applies: no lists are made for it.
+    alone: Vec<(Option<String>, Limiter)>,
+    answers: Answers,
+    /// What was answered and not taken yet.
+    pub(super) out: Vec<u8>,
+    pub(super) tally: Tally,
+    when: When,
     lines: u64,
 }
 
-/// Why a line ended the replay.
+/// Why a line was not answered: a sentence with the remedy.
 #[derive(Debug)]
-pub(super) enum ReplayError {
-    /// The line is at fault; a sentence with the remedy.
-    Line(String),
-    /// The output cannot be written.
-    Output(io::Error),
-}
+pub(super) struct ReplayError(pub(super) String);
 
-impl From<io::Error> for ReplayError {
-    fn from(error: io::Error) -> ReplayError {
-        ReplayError::Output(error)
+impl From<std::io::Error> for ReplayError {
+    fn from(error: std::io::Error) -> ReplayError {
+        ReplayError(error.to_string())
     }
 }
 
 impl From<String> for ReplayError {
     fn from(message: String) -> ReplayError {
-        ReplayError::Line(message)
+        ReplayError(message)
     }
 }
 
 impl From<AskError> for ReplayError {
     fn from(error: AskError) -> ReplayError {
-        ReplayError::Line(error.to_string())
+        ReplayError(error.to_string())
     }
 }
 
-impl<W: Write> Replay<W> {
-    pub(super) fn new(
-        policy: Policy,
-        routing: &Routing,
-        streams: Vec<StreamSpec>,
-        out: W,
-        charts: Charts,
-    ) -> Result<Replay<W>, String> {
-        let settings = Settings { max_memory: MEMORY_MAX, path: None };
-        let gate =
-            Gate::open(policy, &settings, Clock::manual(Micros::ZERO)).map_err(|error| format!("error: {error}"))?;
-        let responder = Responder::new(gate.clone(), routing).map_err(|error| format!("error: udp: {error}"))?;
+impl Replay {
+    /// An engine with the policy of `config` and at most `max_memory` bytes of states.
+    pub(super) fn new(config: &Config, max_memory: usize, answers: Answers, charts: Charts) -> Result<Replay, String> {
+        let settings = Settings { max_memory, path: None };
+        let gate = Gate::open(config.policy.clone(), &settings, Clock::manual(Micros::ZERO))
+            .map_err(|error| format!("error: {error}"))?;
+        let responder = Responder::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
         Ok(Replay {
+            alone: alone(&gate, config),
             gate,
             responder,
             scratch: Scratch::default(),
-            streams: Streams::new(streams),
-            out,
+            streams: Streams::new(config.streams.clone()),
+            answers,
+            out: Vec::new(),
             tally: Tally::new(charts),
-            now: Micros::ZERO,
+            when: When { at: Micros::ZERO, place: 0 },
             lines: 0,
         })
     }
 
-    /// Did the table fill up, so that some keys were counted together?
+    /// Decisions for which the table was full, so that keys were counted together.
     pub(super) fn sketched(&self) -> u64 {
         let counts = self.gate.limiters().into_iter().map(|limiter| limiter.counts);
         counts.map(|counts| counts.sketched_allowed + counts.sketched_denied).sum()
     }
 
-    /// Writes what is left to write.
-    pub(super) fn finish(mut self) -> io::Result<Tally> {
-        self.out.flush()?;
-        Ok(self.tally)
-    }
-
-    /// Writes what was answered so far.
-    pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
-
-    /// Does what a line of a trace asks for.
-    pub(super) fn line(&mut self, line: &Line<'_>) -> Result<(), ReplayError> {
-        if line.at < self.now {
-            return Err(ReplayError::Line(format!(
-                "at: {} is before the line above, at {}; sort the trace by time",
-                line.at_text,
-                super::at::Seconds(self.now)
-            )));
+    /// Does what a line asks for; `place` is its place among all lines.
+    pub(super) fn line(&mut self, due: Due<'_>, place: u64) -> Result<Verdict, ReplayError> {
+        let Due { at, block, entry } = due;
+        self.advance(at, place);
+        self.streams.start_once(at);
+        let own_text;
+        let at_text = match block.str(entry.at_text) {
+            "" => {
+                own_text = at::Text::of(at);
+                own_text.as_str()
+            }
+            text => text,
+        };
+        match entry.asks {
+            Asks::Named { limiter, key, how } => {
+                let (key, head) = (block.bytes(key), Head { at: at_text, op: how.op });
+                let target = Target::Limiter { name: block.str(limiter), key };
+                let request = Request { target, cost: how.cost, intent: how.intent, explain: false };
+                let answer = self.gate.decide(&request)?;
+                self.write(|out| output::decision(out, &head, Some(key), &answer))?;
+                Ok(if how.counts() { self.tally.count(self.when, &answer, key) } else { Verdict::None })
+            }
+            Asks::Attributes { domain, pairs, how } => {
+                let mut attributes = [("", &b""[..]); ATTRIBUTES_MAX];
+                let count = attributes.iter_mut().zip(block.pairs(pairs)).map(|(slot, pair)| *slot = pair).count();
+                let domain = domain.map(|domain| block.str(domain));
+                self.attributes(&Head { at: at_text, op: how.op }, domain, &attributes[..count], how)
+            }
+            Asks::Datagram(datagram) => self.datagram(at_text, block.bytes(datagram)),
+            Asks::Other(text) => self.other(at_text, block.str(text)),
+            Asks::Bad(message) => Err(block.str(message).to_owned().into()),
         }
-        self.advance(line.at);
-        self.streams.start_once(line.at);
-        match &line.ask {
-            Ask::Decide { target, cost, intent, op } => {
-                let head = Head { at: line.at_text, op: *op };
-                match target {
-                    Subject::Limiter { name, key } => {
-                        let target = Target::Limiter { name, key: key.as_bytes() };
-                        let request = Request { target, cost: *cost, intent: *intent, explain: false };
-                        let answer = self.gate.decide(&request)?;
-                        if counts(&request) {
-                            self.tally.count(self.now, &answer, key.as_bytes());
-                        }
-                        output::decision(&mut self.out, &head, Some(key.as_bytes()), &answer)?;
-                    }
-                    Subject::Domain { domain, attributes } => {
-                        let attributes: Vec<(&str, &[u8])> =
-                            attributes.iter().map(|(name, value)| (&**name, value.as_bytes())).collect();
-                        let target = Target::Attributes { domain: domain.as_deref(), attributes: &attributes };
-                        self.attributes(&head, &Request { target, cost: *cost, intent: *intent, explain: true })?;
-                    }
-                }
-            }
-            Ask::Udp(datagram) => self.datagram(line.at_text, datagram.as_bytes())?,
-            Ask::Stream { name, submit } => {
-                let (status, messages) = self.streams.line(name, line.at, submit.as_deref())?;
-                status.into_iter().for_each(|status| self.tally.submissions.count(status));
-                output::stream(&mut self.out, line.at_text, name, submit.as_deref().zip(status), &messages)?;
-            }
-            other => {
-                self.tally.operations += 1;
-                self.administer(line.at_text, other)?;
-            }
-        }
-        Ok(())
     }
 
     /// A request by attributes; its key is the one of the limiter that decided.
-    pub(super) fn attributes(&mut self, head: &Head<'_>, request: &Request<'_>) -> Result<(), ReplayError> {
-        let mut answer = self.gate.decide(request)?;
+    fn attributes(
+        &mut self,
+        head: &Head<'_>,
+        domain: Option<&str>,
+        attributes: &[(&str, &[u8])],
+        how: How,
+    ) -> Result<Verdict, ReplayError> {
+        let alone = self.alone.iter().find(|(known, _)| known.as_deref() == domain).map(|(_, limiter)| limiter);
+        if let Some(limiter) = alone.filter(|_| how.counts())
+            && let Some(key) = limiter.spec().key_of(attributes)
+        {
+            let answer = match self.gate.hit_on(limiter, &key, how.cost)? {
+                Some(ruling) => limiter.answer(&ruling, self.when.at),
+                None => limiter.disabled_answer(self.when.at),
+            };
+            self.write(|out| output::decision(out, head, Some(&key), &answer))?;
+            return Ok(self.tally.count(self.when, &answer, &key));
+        }
+        let target = Target::Attributes { domain, attributes };
+        let mut answer = self.gate.decide(&Request { target, cost: how.cost, intent: how.intent, explain: true })?;
         let explained = std::mem::take(&mut answer.explanation);
         let decided = explained.iter().find(|one| one.decided).or(explained.first());
-        if counts(request) {
-            self.tally.count_explained(self.now, &answer, &explained);
-        }
-        Ok(output::decision(&mut self.out, head, decided.map(|one| one.key.as_slice()), &answer)?)
+        self.write(|out| output::decision(out, head, decided.map(|one| one.key.as_slice()), &answer))?;
+        Ok(if how.counts() { self.tally.count_explained(self.when, &answer, &explained) } else { Verdict::None })
     }
 
-    /// A datagram to the UDP door.
-    fn datagram(&mut self, at: &str, datagram: &[u8]) -> Result<(), ReplayError> {
-        let (now, tally) = (self.now, &mut self.tally);
-        let mut slot = [Slot::default()];
-        self.responder.answer_seen(&mut self.scratch, &[datagram], now, &mut slot, |key, limiter, ruling| {
-            match (limiter, ruling) {
-                (Some(limiter), Some(ruling)) => tally.count(now, &limiter.answer(ruling, now), key),
-                (Some(limiter), None) => tally.count(now, &limiter.disabled_answer(now), key),
-                (None, _) => tally.unlimited += 1,
+    /// A datagram to the UDP door: it is denied if one of its keys is.
+    fn datagram(&mut self, at: &str, datagram: &[u8]) -> Result<Verdict, ReplayError> {
+        let (when, tally) = (self.when, &mut self.tally);
+        let (mut slot, mut verdict) = ([Slot::default()], Verdict::None);
+        self.responder.answer_seen(&mut self.scratch, &[datagram], when.at, &mut slot, |key, limiter, ruling| {
+            let one = match (limiter, ruling) {
+                (Some(limiter), Some(ruling)) => tally.count(when, &limiter.answer(ruling, when.at), key),
+                (Some(limiter), None) => tally.count(when, &limiter.disabled_answer(when.at), key),
+                (None, _) => {
+                    tally.unlimited += 1;
+                    Verdict::Unlimited
+                }
+            };
+            if verdict != Verdict::Denied {
+                verdict = one;
             }
         });
-        Ok(output::datagram(&mut self.out, at, slot[0].reply())?)
+        self.write(|out| output::datagram(out, at, slot[0].reply()))?;
+        Ok(verdict)
+    }
+
+    /// An operation or an event.
+    fn other(&mut self, at: &str, text: &str) -> Result<Verdict, ReplayError> {
+        match &line::read(text)?.ask {
+            Ask::Stream { name, submit } => {
+                let (status, messages) = self.streams.line(name, self.when.at, submit.as_deref())?;
+                status.into_iter().for_each(|status| self.tally.submissions.count(status));
+                let submitted = submit.as_deref().zip(status);
+                self.write(|out| output::stream(out, at, name, submitted, &messages))?;
+            }
+            operation => {
+                self.tally.operations += 1;
+                self.administer(at, operation)?;
+            }
+        }
+        Ok(Verdict::None)
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> std::io::Result<()> {
+        match self.answers {
+            Answers::Written => write(&mut self.out),
+            Answers::Counted => Ok(()),
+        }
     }
 
     /// Moves the clock on.
-    pub(super) fn advance(&mut self, at: Micros) {
-        self.now = at;
+    fn advance(&mut self, at: Micros, place: u64) {
+        self.when = When { at, place };
         self.gate.clock().set(at);
         self.lines += 1;
         if self.lines.is_multiple_of(TEND_EVERY) {
@@ -216,13 +247,15 @@ impl<W: Write> Replay<W> {
             Ask::Decide { .. } | Ask::Udp(_) | Ask::Stream { .. } => return Ok(()),
         };
         let deed = Deed { limiter, key: key.map(|key| &**key), result };
-        Ok(output::deed(&mut self.out, &Head { at, op: Some(op) }, &deed)?)
+        Ok(self.write(|out| output::deed(out, &Head { at, op: Some(op) }, &deed))?)
     }
 }
 
-/// Is it a request, and no look?
-fn counts(request: &Request<'_>) -> bool {
-    request.intent == tidegate::Intent::Hit && request.cost > 0
+/// The limiters that are the only one of their domain.
+fn alone(gate: &Gate, config: &Config) -> Vec<(Option<String>, Limiter)> {
+    let by_attributes = || config.policy.limiters().iter().filter(|spec| !spec.by.is_empty());
+    let alone = by_attributes().filter(|spec| by_attributes().filter(|other| other.domain == spec.domain).count() == 1);
+    alone.filter_map(|spec| Some((spec.domain.clone(), gate.limiter(&spec.name).ok()?))).collect()
 }
 
 fn all_keys(gate: &Gate, limiter: &str, which: Which) -> Result<Vec<Vec<u8>>, AskError> {

@@ -1,7 +1,9 @@
 //! The replay in a few lines, for people.
 
 use super::Notes;
+use super::compare::{Comparison, KeysChanged};
 use super::in_order::WINDOW;
+use super::lanes::{Outcome, Replayed};
 use super::tally::{KEYS_MAX, Submissions, Tally};
 use crate::human::{self, Align, Columns};
 use std::fmt::Write as _;
@@ -9,7 +11,8 @@ use std::fmt::Write as _;
 /// Most denied keys that are shown.
 const TOP: usize = 10;
 
-pub(super) fn text(tally: &Tally, notes: &Notes, sketched: u64) -> String {
+pub(super) fn text(replayed: &Replayed, notes: &Notes) -> String {
+    let Outcome { tally, sketched, .. } = &replayed.policies[0];
     let mut out = String::from("\n");
     let other = tally.submissions.all() + tally.operations;
     if tally.requests() > 0 || other == 0 {
@@ -35,10 +38,71 @@ pub(super) fn text(tally: &Tally, notes: &Notes, sketched: u64) -> String {
     if !tally.limiters.is_empty() {
         let _ = write!(out, "\n{}", by_limiter(tally));
     }
+    let deciding = tally.deciding_limits();
+    // With one limit the table above says it all.
+    if deciding.len() > 1 || deciding.iter().any(|(_, limit, _)| limit.is_none()) {
+        let _ = write!(out, "\n{}", by_limit(tally));
+    }
     if tally.limiters.iter().any(|limiter| limiter.denied > 0) {
         let _ = write!(out, "\n{}", most_denied(tally));
     }
-    remarks(&mut out, tally, notes, sketched);
+    if let [new, old] = replayed.policies.as_slice() {
+        let _ = write!(out, "\n{}", compared(&replayed.comparison, new, old));
+    }
+    remarks(&mut out, tally, notes, *sketched);
+    out
+}
+
+/// Which limits denied requests.
+fn by_limit(tally: &Tally) -> String {
+    let columns =
+        [("DENIED BY", Align::Left), ("LIMIT", Align::Left), ("DENIED", Align::Right), ("OF ALL", Align::Right)];
+    let mut table = Columns::new(&columns);
+    for (limiter, limit, denied) in tally.deciding_limits() {
+        let limit = limit.unwrap_or_else(|| "(blocked)".to_owned());
+        table.row([limiter.name.clone(), limit, human::count(denied), human::percent(denied, tally.requests())]);
+    }
+    table.to_string()
+}
+
+/// What changes from the old policy to the new one.
+fn compared(comparison: &Comparison, new: &Outcome, old: &Outcome) -> String {
+    let (changes, KeysChanged { newly_limited, no_longer }) = Comparison::keys(&new.tally, &old.tally, TOP);
+    let Comparison { both_allow, both_deny, newly_denied, newly_allowed, .. } = comparison;
+    let all = both_allow + both_deny + newly_denied + newly_allowed;
+    let mut out = format!(
+        "Compared with the old policy, which denies {} ({}):\n",
+        human::count(old.tally.denied),
+        human::percent(old.tally.denied, all)
+    );
+    for (count, what) in [
+        (newly_denied, "requests are newly denied"),
+        (newly_allowed, "requests are newly allowed"),
+        (both_deny, "requests are denied by both"),
+        (&newly_limited, "keys are newly limited"),
+        (&no_longer, "keys are limited no longer"),
+    ] {
+        let _ = writeln!(out, "{:>11} {what}", human::count(*count));
+    }
+    if old.skipped > 0 {
+        let lines = human::count(old.skipped);
+        let _ =
+            writeln!(out, "{lines:>11} lines cannot be asked of the old policy, which has no such limiter or stream");
+    }
+    if !changes.is_empty() {
+        let columns = [
+            ("CHANGED MOST", Align::Left),
+            ("LIMITER", Align::Left),
+            ("DENIED BEFORE", Align::Right),
+            ("DENIED NOW", Align::Right),
+        ];
+        let mut table = Columns::new(&columns);
+        for change in changes {
+            let counts = [human::count(change.before), human::count(change.now)];
+            table.row([human::short_key(change.key), change.limiter.to_owned()].into_iter().chain(counts));
+        }
+        let _ = write!(out, "\n{table}");
+    }
     out
 }
 
@@ -92,7 +156,7 @@ fn by_limiter(tally: &Tally) -> String {
 fn most_denied(tally: &Tally) -> String {
     let mut table = Columns::new(&[("MOST DENIED", Align::Left), ("LIMITER", Align::Left), ("DENIED", Align::Right)]);
     for (limiter, key, counts) in tally.top(TOP) {
-        table.row([human::key(key), limiter.name.clone(), human::count(counts.denied)]);
+        table.row([human::short_key(key), limiter.name.clone(), human::count(counts.denied)]);
     }
     table.to_string()
 }

@@ -1,7 +1,8 @@
 //! Summaries of replays: what they count, and what they warn of.
 
 use super::summary;
-use super::tests::{limiter, run};
+use super::tests::{limiter, replay};
+use super::{Format, Notes};
 
 const LOGIN: &str = r#"
 [[limiter]]
@@ -23,8 +24,7 @@ fn the_summary_counts_hits_by_limiter_and_names_the_most_denied() {
     let hit = |key: &str| format!("{{\"at\":1,\"limiter\":\"api\",\"key\":\"{key}\"}}\n");
     let trace =
         hit("a").repeat(3) + &hit("b").repeat(5) + "{\"at\":1,\"op\":\"peek\",\"limiter\":\"api\",\"key\":\"a\"}";
-    let (_, tally) = run(&limiter("sliding-log", "2 per minute"), &trace);
-    let text = summary::text(&tally.unwrap(), &super::Notes::default(), 0);
+    let text = summary_of(&limiter("sliding-log", "2 per minute"), &trace);
     assert_eq!(
         text.trim(),
         "8 requests: 4 allowed, 4 denied (50.0 %); keys limited: 2\n\n\
@@ -38,8 +38,8 @@ fn the_summary_counts_hits_by_limiter_and_names_the_most_denied() {
 
 #[track_caller]
 fn summary_of(config: &str, trace: &str) -> String {
-    let (_, tally) = run(config, trace);
-    summary::text(&tally.unwrap(), &super::Notes::default(), 0)
+    let (_, outcome) = replay(&[config], Format::Ndjson, trace.as_bytes(), 2);
+    summary::text(&outcome.unwrap().0, &Notes::default())
 }
 
 /// A limiter that was asked and did not decide was not counted, so that the busiest one seemed to have no requests.

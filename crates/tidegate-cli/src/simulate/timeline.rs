@@ -41,7 +41,7 @@ const WIDTHS_MS: [u64; 22] = {
 pub(super) const BARS_MAX: usize = 240;
 
 /// The common time axis of all charts.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Axis {
     level: usize,
     first: Option<Micros>,
@@ -60,6 +60,19 @@ impl Axis {
             }
             self.level += 1;
         }
+    }
+
+    /// Starts the axis, if it has not been: several that are merged later have to start together.
+    pub(super) fn begin(&mut self, at: Micros) {
+        if self.first.is_none() {
+            (self.first, self.last) = (Some(at), at);
+        }
+    }
+
+    /// One axis for what was counted on two that started together, or of which one did not start.
+    pub(super) fn with(self, other: Axis) -> Axis {
+        let first = self.first.into_iter().chain(other.first).min();
+        Axis { level: self.level.max(other.level), first, last: self.last.max(other.last) }
     }
 
     /// When the first bar starts.
@@ -93,27 +106,51 @@ impl Axis {
     }
 }
 
-/// Counts by bar. It follows its axis when it is next added to or read.
+/// Counts by bar. It follows its axis when it is next added to or read. Only bars that have a count take room: most keys are
+/// denied for a short while.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Bars {
     level: usize,
-    counts: Vec<u32>,
+    /// By bar, ascending.
+    counts: Vec<(u16, u32)>,
 }
 
 impl Bars {
     pub(super) fn add(&mut self, axis: &Axis, bar: usize) {
         self.follow(axis);
-        if self.counts.len() <= bar {
-            self.counts.resize(bar + 1, 0);
-        }
-        self.counts[bar] = self.counts[bar].saturating_add(1);
+        self.put(bar, 1);
+    }
+
+    /// Adds all counts of others on the same axis.
+    pub(super) fn add_all(&mut self, axis: &Axis, mut others: Bars) {
+        self.follow(axis);
+        others.follow(axis);
+        others.counts.into_iter().for_each(|(bar, count)| self.put(bar.into(), count));
     }
 
     /// The counts on the axis as it is now.
     pub(super) fn on(mut self, axis: &Axis) -> Vec<u32> {
         self.follow(axis);
-        self.counts.resize(axis.bars(), 0);
-        self.counts
+        let mut all = vec![0; axis.bars()];
+        for (bar, count) in self.counts {
+            if let Some(slot) = all.get_mut(usize::from(bar)) {
+                *slot = count;
+            }
+        }
+        all
+    }
+
+    fn put(&mut self, bar: usize, count: u32) {
+        let bar = u16::try_from(bar).unwrap_or(u16::MAX);
+        let add = |slot: &mut (u16, u32)| slot.1 = slot.1.saturating_add(count);
+        match self.counts.last_mut() {
+            Some(last) if last.0 == bar => add(last),
+            Some(last) if last.0 > bar => match self.counts.binary_search_by_key(&bar, |(bar, _)| *bar) {
+                Ok(at) => add(&mut self.counts[at]),
+                Err(at) => self.counts.insert(at, (bar, count)),
+            },
+            _ => self.counts.push((bar, count)),
+        }
     }
 
     fn follow(&mut self, axis: &Axis) {
@@ -122,15 +159,11 @@ impl Bars {
         }
         let factor = width(axis.level) / width(self.level);
         let first = number(axis.first.unwrap_or_default(), self.level);
-        let mut merged = Vec::new();
-        for (bar, count) in (first..).zip(&self.counts) {
-            let into = usize::try_from(bar / factor - first / factor).unwrap_or(0);
-            if merged.len() <= into {
-                merged.resize(into + 1, 0_u32);
-            }
-            merged[into] = merged[into].saturating_add(*count);
+        self.level = axis.level;
+        for (bar, count) in std::mem::take(&mut self.counts) {
+            let into = (first + u64::from(bar)) / factor - first / factor;
+            self.put(usize::try_from(into).unwrap_or(0), count);
         }
-        (self.level, self.counts) = (axis.level, merged);
     }
 }
 

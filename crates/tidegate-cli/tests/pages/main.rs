@@ -91,7 +91,7 @@ fn several_checks() {
 #[test]
 fn simulate() {
     let files = &[("tidegate.toml", EXAMPLE), ("trace.ndjson", TRACE), ("access.log", LOG)];
-    check("docs/guide/simulate.md", 3, &Scene { files, ..Scene::default() });
+    check("docs/guide/simulate.md", 5, &Scene { files, ..Scene::default() });
 }
 
 #[test]

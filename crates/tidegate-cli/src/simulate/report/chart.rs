@@ -12,95 +12,107 @@ pub(super) struct Scale {
     pub(super) face: Clockface,
 }
 
-/// Sizes in the SVG's own units: the page scales them.
-const WIDTH: u64 = 960;
-const HEIGHT: u64 = 150;
-const LEFT: u64 = 56;
-const BOTTOM: u64 = 22;
-const TOP: u64 = 8;
+/// Height of a chart in the SVG's own units; a bar is [`BAR`] wide. The page stretches both to its own sizes, so texts are beside
+/// the SVG and not in it.
+const HEIGHT: u64 = 1_000;
+const BAR: usize = 10;
+/// A chart has room for this many bars at least, so that a short trace has no walls for bars.
+const BARS_MIN: usize = 24;
 /// Labels below a chart, about.
 const TICKS: u64 = 9;
 
-/// Allowed and denied, one on the other, with axes.
-pub(super) fn stacked(out: &mut String, scale: &Scale, allowed: &[u32], denied: &[u32]) {
-    let pairs = || allowed.iter().map(|n| u64::from(*n)).zip(denied.iter().map(|n| u64::from(*n)));
-    let top = round_up(pairs().map(|(a, d)| a + d).max().unwrap_or(0).max(1));
-    let (all_width, all_height) = (LEFT + WIDTH, TOP + HEIGHT + BOTTOM);
-    let _ = writeln!(out, "<svg viewBox=\"0 0 {all_width} {all_height}\" role=\"img\">");
-    for part in 0..=2 {
-        let (y, value) = (TOP + HEIGHT - HEIGHT * part / 2, top * part / 2);
-        let _ = writeln!(out, "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{y}\" x2=\"{all_width}\" y2=\"{y}\"/>");
-        if part != 1 || top.is_multiple_of(2) {
-            let (x, y) = (LEFT - 8, y + 4);
-            let _ = writeln!(out, "<text class=\"y\" x=\"{x}\" y=\"{y}\">{}</text>", human::count(value));
-        }
+/// Counts of one kind, by bar.
+pub(super) struct Series<'a> {
+    class: &'static str,
+    what: &'static str,
+    counts: &'a [u32],
+}
+
+impl<'a> Series<'a> {
+    pub(super) fn new(class: &'static str, what: &'static str, counts: &'a [u32]) -> Series<'a> {
+        Series { class, what, counts }
     }
-    for (bar, (a, d)) in pairs().enumerate().filter(|(_, (a, d))| a + d > 0) {
-        let (x, width) = place(bar, allowed.len());
-        let (allowed_height, denied_height) = (height(a, top), height(d, top));
+}
+
+/// Several counts over time, one on the other, with axes.
+pub(super) fn stacked(out: &mut String, scale: &Scale, series: &[Series<'_>]) {
+    let bars = series.first().map_or(0, |one| one.counts.len());
+    let sum = |bar: usize| series.iter().map(|one| u64::from(one.counts[bar])).sum::<u64>();
+    let top = round_up((0..bars).map(sum).max().unwrap_or(0).max(1));
+    let width = bars.max(BARS_MIN) * BAR;
+    let middle = if top.is_multiple_of(2) { human::count(top / 2) } else { String::new() };
+    let _ = write!(
+        out,
+        "<div class=\"chart\"><div class=\"y\"><span>{}</span><span>{middle}</span><span>0</span></div><div class=\"plot\">\n\
+         <svg viewBox=\"0 0 {width} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">\n\
+         <path class=\"grid\" d=\"M0 0H{width}M0 500H{width}M0 {HEIGHT}H{width}\"/>\n",
+        human::count(top),
+        series.iter().map(|one| one.what).collect::<Vec<_>>().join(" and ") + " over time",
+    );
+    for bar in (0..bars).filter(|bar| sum(*bar) > 0) {
+        let counts: Vec<String> =
+            series.iter().map(|one| format!("{} {}", human::count(one.counts[bar].into()), one.what)).collect();
         let from = scale.face.instant(start_of(scale, bar));
-        let _ = writeln!(out, "<g><title>{from}: {} allowed, {} denied</title>", human::count(a), human::count(d));
-        let base = thousandths((TOP + HEIGHT) * 1_000 - allowed_height);
-        let ceiling = thousandths((TOP + HEIGHT) * 1_000 - allowed_height - denied_height);
-        let (tall_a, tall_d) = (thousandths(allowed_height), thousandths(denied_height));
-        let _ = writeln!(out, "<rect class=\"allowed\" x=\"{x}\" y=\"{base}\" width=\"{width}\" height=\"{tall_a}\"/>");
-        let _ = writeln!(
-            out,
-            "<rect class=\"denied\" x=\"{x}\" y=\"{ceiling}\" width=\"{width}\" height=\"{tall_d}\"/></g>"
-        );
+        let _ = write!(out, "<g><title>{from}: {}</title>", counts.join(", "));
+        let mut base = HEIGHT * 10;
+        for one in series.iter().filter(|one| one.counts[bar] > 0) {
+            let tall = u64::from(one.counts[bar]) * HEIGHT * 10 / top;
+            base -= tall;
+            rect(out, one.class, bar, base, tall);
+        }
+        out.push_str("</g>\n");
     }
-    ticks(out, scale, allowed.len());
-    out.push_str("</svg>\n");
+    out.push_str("</svg>\n<div class=\"x\">");
+    ticks(out, scale, bars);
+    out.push_str("</div></div></div>\n");
 }
 
 /// Denials over time, as high as the cell; its tallest bar is its own largest count.
 pub(super) fn sparkline(out: &mut String, scale: &Scale, denied: &[u32]) {
-    const TALL: u64 = 28;
     let top = u64::from(denied.iter().copied().max().unwrap_or(0).max(1));
-    let _ = write!(out, "<svg viewBox=\"{LEFT} 0 {WIDTH} {TALL}\" preserveAspectRatio=\"none\" role=\"img\">");
+    let width = denied.len().max(BARS_MIN) * BAR;
+    let _ = write!(
+        out,
+        "<svg viewBox=\"0 0 {width} {HEIGHT}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"denied over time\">"
+    );
     for (bar, count) in denied.iter().enumerate().filter(|(_, count)| **count > 0) {
-        let (x, width) = place(bar, denied.len());
         // At least a fifth of the height, so that a single denial is seen beside a storm.
-        let tall = (u64::from(*count) * TALL * 1_000 / top).max(TALL * 200);
-        let (y, tall) = (thousandths(TALL * 1_000 - tall), thousandths(tall));
+        let tall = (u64::from(*count) * HEIGHT * 10 / top).max(HEIGHT * 2);
         let from = scale.face.instant(start_of(scale, bar));
-        let _ = write!(
-            out,
-            "<g><title>{from}: {} denied</title><rect class=\"denied\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{tall}\"/></g>",
-            human::count(u64::from(*count))
-        );
+        let _ = write!(out, "<g><title>{from}: {} denied</title>", human::count(u64::from(*count)));
+        rect(out, "denied", bar, HEIGHT * 10 - tall, tall);
+        out.push_str("</g>");
     }
     out.push_str("</svg>");
 }
 
-/// Labels at round times: where a bar starts at a multiple of the step.
+/// A bar's part, with a gap of a tenth to the next; heights in tenths.
+fn rect(out: &mut String, class: &str, bar: usize, y: u64, tall: u64) {
+    let _ = write!(
+        out,
+        "<rect class=\"{class}\" x=\"{}\" y=\"{}.{}\" width=\"{}\" height=\"{}.{}\"/>",
+        bar * BAR,
+        y / 10,
+        y % 10,
+        BAR - 1,
+        tall / 10,
+        tall % 10
+    );
+}
+
+/// Labels at round times: where a bar starts at a multiple of the step. None so far right that it would leave the page.
 fn ticks(out: &mut String, scale: &Scale, bars: usize) {
     let step = scale.axis.label_step(TICKS);
-    let starts = (0..bars).map(|bar| (bar, start_of(scale, bar)));
-    for (bar, start) in starts.filter(|(_, start)| start.get().is_multiple_of(step.get().max(1))) {
-        let (x, _) = place(bar, bars);
-        let y = TOP + HEIGHT + 16;
-        let _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\">{}</text>", scale.face.tick(start, step));
+    let starts = (0..bars).map(|bar| (bar * 1_000 / bars.max(BARS_MIN), start_of(scale, bar)));
+    let round = starts.filter(|(permille, start)| *permille < 900 && start.get().is_multiple_of(step.get().max(1)));
+    for (permille, start) in round {
+        let left = format!("{}.{}%", permille / 10, permille % 10);
+        let _ = write!(out, "<span style=\"left:{left}\">{}</span>", scale.face.tick(start, step));
     }
 }
 
 fn start_of(scale: &Scale, bar: usize) -> Micros {
     Micros::saturating(scale.axis.start().get().saturating_add(scale.axis.width().get().saturating_mul(bar as u64)))
-}
-
-/// Where a bar stands, and how wide it is: a gap of a tenth between two.
-fn place(bar: usize, bars: usize) -> (String, String) {
-    let whole = WIDTH * 1_000 / (bars.max(1) as u64);
-    (thousandths(LEFT * 1_000 + whole * bar as u64), thousandths((whole * 9 / 10).min(60_000)))
-}
-
-/// A count's height in thousandths.
-fn height(count: u64, top: u64) -> u64 {
-    count * HEIGHT * 1_000 / top
-}
-
-fn thousandths(n: u64) -> String {
-    format!("{}.{:03}", n / 1_000, n % 1_000)
 }
 
 /// The next number that looks well on an axis, and so does its half.
