@@ -26,6 +26,8 @@ pub(crate) enum Command {
     },
     /// Replay a trace or an access log on a policy, with a clock of its own
     Simulate(simulate::Args),
+    /// Suggest limits from a trace or an access log
+    Suggest(simulate::suggest::Args),
     /// Ask a server over UDP: over_limit KEY, get_stats KEY, get_size or ping
     Udp(udp::Args),
     /// Make, list and revoke access tokens

@@ -7,7 +7,7 @@
 //! | `config` | the file, the environment, and what is wrong with them |
 //! | `serve` | the doors on the engine, reload, snapshots, the stop |
 //! | `proxy` | the transparent proxy |
-//! | `simulate` | traces and access logs on a clock of their own |
+//! | `simulate` | traces and access logs on a clock of their own; limits suggested from them |
 //! | `token` | the tokens file |
 //! | `client`, `udp` | the commands that ask a server |
 
@@ -25,6 +25,7 @@ mod panics;
 mod proxy;
 mod room;
 mod serve;
+mod share;
 mod simulate;
 mod token;
 mod udp;
@@ -72,6 +73,7 @@ fn run(command: Command) -> ExitCode {
         Command::Proxy(args) => done(proxy::run(&args)),
         Command::Validate { file } => validate(&file),
         Command::Simulate(args) => done(simulate::run(&args)),
+        Command::Suggest(args) => done(simulate::suggest::run(&args)),
         Command::Udp(args) => udp::run(&args),
         Command::Token(command) => token::run(&command),
         Command::Client(command) => client::run(&command),

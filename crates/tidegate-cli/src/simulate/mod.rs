@@ -28,6 +28,7 @@ mod report;
 mod streams;
 #[cfg(test)]
 mod streams_tests;
+pub(crate) mod suggest;
 mod summary;
 #[cfg(test)]
 mod summary_tests;

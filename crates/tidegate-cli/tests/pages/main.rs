@@ -95,6 +95,18 @@ fn simulate() {
 }
 
 #[test]
+fn suggest() {
+    // Eight clients with a request every six seconds, and one with two each second for twenty.
+    let line = |ip: u32, second: u32| {
+        let (minute, second) = (second / 60, second % 60);
+        format!("192.0.2.{ip} - - [15/Nov/2026:10:{minute:02}:{second:02} +0000] \"GET / HTTP/1.1\" 200 5\n")
+    };
+    let steady = (0..10).flat_map(|i| (1..=8).map(move |ip| line(ip, i * 13 + ip / 8)));
+    let log: String = steady.chain((0..40).map(|i| line(9, 119 - i / 2))).collect();
+    check("docs/guide/suggest.md", 1, &Scene { files: &[("access.log", &log)], ..Scene::default() });
+}
+
+#[test]
 fn proxy() {
     check("docs/guide/proxy.md", 9, &Scene { toml: "tidegate.toml", ..Scene::default() });
 }
