@@ -24,7 +24,8 @@ pub use limiter::Limiter;
 pub use many::{Batch, Hit, HitAnswer};
 pub use open::{OpenError, Saves, Settings, StoreSettings};
 
-use crate::{Answer, AskError, Clock, Policy, Request, Target};
+use crate::record::Recorder;
+use crate::{Answer, AskError, Clock, Policy, RecordSettings, RecordStats, Recording, Request, Target};
 use arc_swap::ArcSwap;
 use error_stats::ErrorStats;
 use limiter::{InForce, Live};
@@ -33,9 +34,9 @@ use plan::{Check, Plan};
 use shared_blocks::SharedBlocks;
 use shares::Shares;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::{Micros, check_key};
 use tidegate_store::{Asked, Memory, Part, Question, Store, StoreError, decide_all};
@@ -81,6 +82,8 @@ struct Inner {
     degraded: AtomicU64,
     /// Of the limiter whose starts replicas of a proxy count together at the store, apart from its keys.
     shared_blocks: SharedBlocks,
+    /// What requests are recorded by, if they are.
+    recorder: OnceLock<Arc<Recorder>>,
     /// For threads that wait for a store on other machines.
     runtime: Option<Handle>,
     /// The housekeeping ends when it is dropped.
@@ -117,9 +120,11 @@ impl Gate {
             && limiter.is_enforced()
             && !limiter.by_address
         {
+            self.record_request(request, None);
             return Ok(self.decide_one_degraded(limiter, key, request));
         }
         let plan = Plan::of(&live, request)?;
+        self.record_request(request, Some(&plan));
         if plan.is_local() {
             return Ok(self.decide_plan(&plan, request));
         }
@@ -139,8 +144,11 @@ impl Gate {
             // The common case: one table, and no lists to be made for it.
             let limiter = live.limiter_for(name, key)?;
             if limiter.by_address {
-                return Ok(self.decide_plan(&Plan::of(&live, request)?, request));
+                let plan = Plan::of(&live, request)?;
+                self.record_request(request, Some(&plan));
+                return Ok(self.decide_plan(&plan, request));
             }
+            self.record_request(request, None);
             let mut at = Micros::ZERO;
             let clock = || {
                 at = self.now();
@@ -152,7 +160,9 @@ impl Gate {
             let ruling = limiter.table.decide(&spec.rules, key, request.cost, request.intent, clock);
             return Ok(plan::answered(&spec, &ruling, at));
         }
-        Ok(self.decide_plan(&Plan::of(&live, request)?, request))
+        let plan = Plan::of(&live, request)?;
+        self.record_request(request, Some(&plan));
+        Ok(self.decide_plan(&plan, request))
     }
 
     /// A hit of cost 1 on one limiter.
@@ -190,8 +200,45 @@ impl Gate {
             return Err(AskError::Remote);
         }
         check_key(key)?;
+        self.record_hit(limiter, key, cost);
         let decide = |spec: InForce<'_>| limiter.table.decide(&spec.rules, key, cost, Intent::Hit, || self.now());
         Ok(limiter.enforced().map(decide))
+    }
+
+    /// Records a sample of the requests from now on, until what is returned is dropped; a gate is recorded once.
+    ///
+    /// # Errors
+    /// When the files cannot be made, or it was recorded before.
+    pub fn record(&self, settings: &RecordSettings) -> std::io::Result<Recording> {
+        let (recorder, recording) = Recorder::start(settings, self.0.clock.clone())?;
+        let set = self.0.recorder.set(recorder);
+        set.map_err(|_| std::io::Error::other("this gate is recorded already; make one recording of it"))?;
+        Ok(recording)
+    }
+
+    /// How its recording does, if it is or was recorded.
+    #[must_use]
+    pub fn record_stats(&self) -> Option<RecordStats> {
+        self.0.recorder.get().map(|recorder| recorder.stats())
+    }
+
+    /// Records a request that is answered, if requests are recorded: one load otherwise.
+    #[inline]
+    fn record_request(&self, request: &Request<'_>, plan: Option<&Plan<'_>>) {
+        if let Some(recorder) = self.0.recorder.get() {
+            let key = plan.and_then(|plan| plan.0.first()).map(|check| &*check.key);
+            recorder.request(request, key);
+        }
+    }
+
+    /// The same for a hit through a handle.
+    #[inline]
+    fn record_hit(&self, limiter: &Limiter, key: &[u8], cost: u32) {
+        if let Some(recorder) = self.0.recorder.get()
+            && cost > 0
+        {
+            recorder.hit(&limiter.spec.name, key, cost);
+        }
     }
 
     /// Decides a plan by this process's own tables.

@@ -14,6 +14,7 @@ pub mod layer;
 mod membership;
 mod policy;
 mod quota_client;
+mod record;
 
 pub use action::{Action, Actions, Analyzed, Event, Incremented, Status, Unless};
 pub use address::Ipv6Prefix;
@@ -28,6 +29,7 @@ pub use policy::{
     LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, OnFailure, PROXY_LIMITER, Policy, PolicyError, PolicyProblem, Replicas,
 };
 pub use quota_client::QuotaClient;
+pub use record::{RECORD_BYTES_MIN, RecordSettings, RecordStats, RecordedKeys, Recording, Sample};
 pub use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};
 pub use tidegate_core::buckets::{BLOCKS_MAX, Grid, GridError};
 pub use tidegate_core::replicas::Schedule;

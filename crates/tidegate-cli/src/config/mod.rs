@@ -11,6 +11,7 @@ mod limiter;
 mod overrides;
 mod problem;
 mod proxy;
+mod record;
 mod replicas;
 mod section;
 mod size;
@@ -38,7 +39,9 @@ use section::{Known, Section};
 use source::Source;
 use std::io::Read as _;
 use std::path::Path;
-use tidegate::{Algorithm, Capabilities, EMPTY_TABLE_BYTES, LimiterSpec, PROXY_LIMITER, Policy, Replicas};
+use tidegate::{
+    Algorithm, Capabilities, EMPTY_TABLE_BYTES, LimiterSpec, PROXY_LIMITER, Policy, RecordSettings, Replicas,
+};
 use tidegate_doors::access::Network;
 use tidegate_doors::udp::Routing;
 use tidegate_events::StreamSpec;
@@ -59,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) proxy: Option<Proxy>,
     pub(crate) streams: Vec<StreamSpec>,
     pub(crate) audit: audit::Audit,
+    /// What is recorded of the requests, if anything is.
+    pub(crate) record: Option<RecordSettings>,
     pub(crate) tls: Certificates,
 }
 
@@ -73,7 +78,7 @@ impl Config {
 const FILE_MAX: u64 = 4 << 20;
 
 const KNOWN: Known = Known {
-    here: &["store", "doors", "access", "limiter", "udp", "stream", "proxy", "audit", "tls"],
+    here: &["store", "doors", "access", "limiter", "udp", "stream", "proxy", "audit", "record", "tls"],
     later: &["admin"],
 };
 
@@ -182,6 +187,11 @@ fn read(root: &Table, look: Look, folder: &Path, sources: &[Source], problems: &
             "audit" => {
                 if let Some(mut section) = open(entry, "[audit]", &audit::KNOWN, problems) {
                     config.audit = audit::read(&mut section, folder);
+                }
+            }
+            "record" => {
+                if let Some(mut section) = open(entry, "[record]", &record::KNOWN, problems) {
+                    config.record = record::read(&mut section, entry.name_place, folder);
                 }
             }
             "proxy" => {

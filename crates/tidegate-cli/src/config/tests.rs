@@ -227,6 +227,16 @@ limits = ["3 per day"]
     assert_eq!((config.audit.path, config.audit.log), (None, false));
     let audit = read("[audit]\npath = \"who\"\nlog = true", &[]).unwrap().audit;
     assert_eq!((audit.path.as_deref(), audit.log), (Some(Path::new("folder/who")), true));
+    assert_eq!(config.record, None);
+    let record = read("[record]\npath = \"seen\"", &[]).unwrap().record.unwrap();
+    let (sample, keys) = (tidegate::Sample::millionths(10_000), tidegate::RecordedKeys::Hashes);
+    assert_eq!(record, tidegate::RecordSettings { folder: "folder/seen".into(), sample, keys, max_bytes: 256 << 20 });
+    let all = "[record]\npath = \"seen\"\nsample = \"100%\"\nkeys = \"names\"\nmax_size = \"8MiB\"";
+    let record = read(all, &[]).unwrap().record.unwrap();
+    assert_eq!(
+        (record.sample, record.keys, record.max_bytes),
+        (tidegate::Sample::ALL, tidegate::RecordedKeys::Names, 8 << 20)
+    );
     assert_eq!(config.doors.http.unwrap().to_string(), "[::1]:0");
     assert_eq!(config.doors.udp.unwrap().to_string(), "[::1]:7");
     assert_eq!(read("[doors]\nhttp = \"[::1]:0\"", &[]).unwrap().doors.udp, None, "only those it names");

@@ -85,6 +85,7 @@ pub(super) fn difference(old: &Config, new: &Config) -> String {
         ("[[stream]]", old.streams != new.streams),
         ("[proxy]", old.proxy != new.proxy),
         ("[audit]", old.audit != new.audit),
+        ("[record]", old.record != new.record),
     ];
     words.extend(others.iter().filter(|(_, changed)| *changed).map(|(name, _)| format!("{name} changed")));
     if words.is_empty() { "nothing changed".to_owned() } else { words.join(", ") }

@@ -10,6 +10,7 @@ pub(crate) mod banner;
 pub(crate) mod certificates;
 mod listen;
 pub(crate) mod notify;
+pub(crate) mod record;
 mod reload;
 mod shares;
 pub(crate) mod signals;
@@ -30,7 +31,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tidegate::Gate;
+use tidegate::{Gate, Recording};
 use tidegate_doors::http::{self, HttpSettings};
 use tidegate_doors::udp::{self, Counters, Responder, Sockets};
 use tidegate_events::Streams;
@@ -95,6 +96,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     let (gate, watch) = store::open(&config, config.store.path.clone()).await?;
     let streams = Arc::new(streams::open(&config, &gate).await?);
     let audit = audit::open(&config)?;
+    let recording = record::start(&config, &gate)?;
     let responder = Responder::new(gate.clone(), &config.udp).map_err(|error| format!("error: udp: {error}"))?;
     let responder = Arc::new(responder);
     let certificates = Certificates::open(&config.certificates(), gate.now())?;
@@ -136,6 +138,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     tasks.spawn(streams::watch(Arc::clone(&streams), stopped.clone()));
     tasks.spawn(tending::run(gate.clone(), watch, config.store.clone(), stopped.clone()));
     tasks.spawn(audit::watch(Arc::clone(&audit), stopped.clone()));
+    tasks.spawn(record::watch(gate.clone(), stopped.clone()));
     let (config, reload) = (Arc::new(config), Arc::new(Notify::new()));
     let running =
         Running { gate: gate.clone(), responder, proxy, access, certificates, audit, config: Arc::clone(&config) };
@@ -159,7 +162,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     notify::tell("STOPPING=1");
     let _ = stop.send(true);
     let end = tokio::select! {
-        end = wind_up(tasks, gate, streams, &config) => end,
+        end = wind_up(tasks, gate, streams, recording, &config) => end,
         () = signals.second_stop() => std::process::exit(signals::ENDED_AT_ONCE),
         () = panics::stopped_too_slowly() => Err("error: state is not saved; what was saved before is still there".to_owned()),
     };
@@ -217,6 +220,7 @@ async fn wind_up(
     mut tasks: JoinSet<Result<(), String>>,
     gate: Gate,
     streams: Arc<Streams>,
+    recording: Option<Recording>,
     config: &Config,
 ) -> Result<(), String> {
     while let Some(ended) = tasks.join_next().await {
@@ -224,8 +228,12 @@ async fn wind_up(
             error!("{}", unexpected(ended));
         }
     }
-    // What streams still have to commit.
-    if let Err(error) = tokio::task::spawn_blocking(move || streams.stop()).await {
+    // What streams still have to commit, and the recording to write.
+    let stop = move || {
+        streams.stop();
+        drop(recording);
+    };
+    if let Err(error) = tokio::task::spawn_blocking(stop).await {
         error!("the streams did not stop in order: {error}");
     }
     let Some(path) = &config.store.path else {

@@ -153,6 +153,7 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
         ("[doors] http", running.doors.http != new.doors.http),
         ("[[stream]]", running.streams != new.streams),
         ("[audit]", running.audit != new.audit),
+        ("[record]", running.record != new.record),
         ("[doors] udp", running.doors.udp != new.doors.udp),
         ("[proxy] as a whole", running.proxy.is_some() != new.proxy.is_some()),
     ];

@@ -107,6 +107,11 @@ fn suggest() {
 }
 
 #[test]
+fn recording() {
+    check("docs/guide/recording.md", 5, &Scene { toml: "tidegate.toml", ..Scene::default() });
+}
+
+#[test]
 fn proxy() {
     check("docs/guide/proxy.md", 9, &Scene { toml: "tidegate.toml", ..Scene::default() });
 }

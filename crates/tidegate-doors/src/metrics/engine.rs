@@ -11,6 +11,7 @@ pub fn fill_engine(gate: &Gate, page: &mut Page) {
     fill_parts(page, gate, &limiters);
     fill_table(page, gate);
     fill_store(page, gate);
+    fill_record(page, gate);
 }
 
 fn fill_limiters(page: &mut Page, limiters: &[LimiterInfo]) {
@@ -85,6 +86,16 @@ fn fill_store(page: &mut Page, gate: &Gate) {
     let help = "Questions that the store did not answer, by kind.";
     let mut family = page.family("tidegate_store_errors_total", Kind::Counter, help);
     health.errors.iter().for_each(|(kind, count)| family.sample(&[("kind", kind)], count));
+}
+
+/// The recording of requests, if there is one.
+fn fill_record(page: &mut Page, gate: &Gate) {
+    let Some(stats) = gate.record_stats() else { return };
+    let help = "Requests of the recording's sample, by what became of them.";
+    let mut family = page.family("tidegate_record_requests_total", Kind::Counter, help);
+    for (outcome, count) in [("written", stats.written), ("dropped", stats.dropped), ("failed", stats.failed)] {
+        family.sample(&[("outcome", outcome)], count);
+    }
 }
 
 /// Event streams, if there are any.

@@ -92,6 +92,9 @@ impl Gate {
     /// deadline at most: not for async code.
     #[inline]
     pub fn hit_each(&self, hits: &[Hit<'_>], cost: u32, batch: &Batch, mut each: impl FnMut(usize, HitAnswer)) {
+        if self.0.recorder.get().is_some() {
+            hits.iter().for_each(|hit| self.record_hit(hit.limiter, hit.key, cost));
+        }
         if let Some(runtime) = &self.0.runtime {
             let answers = runtime.block_on(self.ask_each(hits, cost, batch));
             return answers.into_iter().enumerate().for_each(|(place, answer)| each(place, answer));
@@ -120,6 +123,7 @@ impl Gate {
         let limiter = self.limiter(limiter)?;
         let keys: Vec<Cow<'_, [u8]>> = keys.iter().map(|key| limiter.spec.key_by_name(key)).collect();
         keys.iter().try_for_each(|key| check_key(key))?;
+        keys.iter().for_each(|key| self.record_hit(&limiter, key, cost));
         let (now, mut answers) = (self.now(), Vec::with_capacity(keys.len()));
         hit_same(&limiter, keys.iter().map(|key| &**key), cost, now, |_, ruled| {
             answers.push(

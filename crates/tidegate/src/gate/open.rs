@@ -272,6 +272,7 @@ impl Gate {
             errors: Default::default(),
             degraded: Default::default(),
             shared_blocks: Default::default(),
+            recorder: Default::default(),
             _tended: tended,
         }));
         housekeeping::begin(&gate, ended);

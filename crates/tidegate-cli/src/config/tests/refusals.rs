@@ -73,6 +73,22 @@ fn store_and_doors_are_checked() {
         ("[audit]\npath = \"\"", "2:8: [audit] path: it is empty; write a folder, or leave it out"),
         ("[audit]\nlog = \"yes\"", "2:7: [audit] log: \"yes\" is a string, not true or false; write log = true"),
         ("[audit]\nfile = \"a\"", "unknown setting \"file\"; the settings here are: path, log"),
+        (
+            "[record]\nsample = \"1%\"",
+            "1:2: [record]: it has no path; add path = \"recorded\", the folder of its files",
+        ),
+        (
+            "[record]\npath = \"r\"\nsample = \"0%\"",
+            "3:10: [record] sample: \"0%\" is no share of the keys; write one above 0%",
+        ),
+        (
+            "[record]\npath = \"r\"\nkeys = \"some\"",
+            "3:8: [record] keys: \"some\" is not known; use \"hashes\" or \"names\"",
+        ),
+        (
+            "[record]\npath = \"r\"\nmax_size = \"1MiB\"",
+            "3:12: [record] max_size: 1MiB is less than 8MiB, the least; raise it",
+        ),
         ("[store]\nsnapshot_every = \"1s\"", "2:18: [store] snapshot_every: it has no effect without path"),
         (
             "[store]\npath = \"d\"\nsnapshot_every = \"1ms\"",
