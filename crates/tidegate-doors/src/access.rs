@@ -9,7 +9,6 @@
 //! | `scope` | the kinds of requests |
 //! | `secret` | tokens as texts, and their hashes |
 //! | `tokens` | who is known, and what each may do |
-//! | `pattern`, `network` | names and addresses that belong together |
 //! | `caller`, `refusal` | who asks, and why it may not |
 //! | `known`, `lasting` | who asks on a connection, and for as long as a feed or session lasts |
 //! | `web` | requests without a token: no web page of another origin, under no unknown name |
@@ -19,8 +18,6 @@
 mod caller;
 mod known;
 mod lasting;
-mod network;
-mod pattern;
 mod refusal;
 mod scope;
 mod secret;
@@ -33,11 +30,10 @@ mod tests;
 pub use caller::Caller;
 pub use known::Known;
 pub(crate) use lasting::Lasting;
-pub use network::Network;
-pub use pattern::Pattern;
 pub use refusal::Refusal;
 pub use scope::{Scope, Scopes};
 pub use secret::{Hash, Secret};
+pub use tidegate::{Network, Pattern};
 pub use tokens::{Certificate, CertificatePattern, Grant, TOKEN_NAME_LEN_MAX, TOKENS_MAX, Token, Tokens, What};
 pub(crate) use web::allowed_origin;
 pub use web::{HostName, WebOrigin};

@@ -12,6 +12,8 @@ pub mod headers;
 #[cfg(feature = "tower")]
 pub mod layer;
 mod membership;
+mod network;
+mod pattern;
 mod policy;
 mod quota_client;
 mod record;
@@ -25,6 +27,8 @@ pub use gate::{
 };
 pub use headers::RateLimitHeaders;
 pub use membership::{Membership, Seen};
+pub use network::Network;
+pub use pattern::Pattern;
 pub use policy::{
     LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, OnFailure, PROXY_LIMITER, Policy, PolicyError, PolicyProblem, Replicas,
 };

@@ -3,11 +3,10 @@
 //! Everything here is as the tokens file says it; the file itself is read by the command. Several tokens are valid at once, so that
 //! one can be replaced before the old one is revoked.
 
-use super::pattern::Pattern;
 use super::scope::{Scope, Scopes};
 use super::secret::Hash;
 use std::sync::Arc;
-use tidegate::Micros;
+use tidegate::{Micros, Pattern};
 
 /// Most tokens and certificates of a file: each wrong token is compared with all of them.
 pub const TOKENS_MAX: usize = 1_000;
