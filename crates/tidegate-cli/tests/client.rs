@@ -152,7 +152,7 @@ fn errors_say_what_to_do_and_exit_with_2() {
             ("block api u1 --for 10", 2, "duration \"10\" has no unit; write 10s, 10m or 10h"),
             ("block api u1 --for 9999d", 2, "outside 1ms to 366d"),
             ("hit api u1 --cost -1", 2, "--cost"),
-            ("hit api u1 --server https://127.0.0.1", 2, "https is not in this version; use http://"),
+            ("hit api u1 --server https://127.0.0.1:1", 2, "no server listens at https://127.0.0.1:1"),
             ("hit api u1 --server nonsense", 2, "is no address; write http://HOST:PORT"),
             (
                 "hit api u1 --server http://127.0.0.1:1",

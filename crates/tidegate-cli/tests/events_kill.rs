@@ -192,7 +192,7 @@ enum Ended {
 
 fn read_feed(mut stream: TcpStream, from: Option<u64>, mut take: impl FnMut(u64, &str) -> bool) -> Ended {
     let from = from.map_or(String::new(), |clock| format!("last-event-id: {clock}\r\n"));
-    let request = format!("GET /v1/streams/orders/feed HTTP/1.1\r\nhost: x\r\n{from}\r\n");
+    let request = format!("GET /v1/streams/orders/feed HTTP/1.1\r\nhost: localhost\r\n{from}\r\n");
     if stream.write_all(request.as_bytes()).is_err() {
         return Ended::Cut;
     }

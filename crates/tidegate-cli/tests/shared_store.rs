@@ -206,7 +206,7 @@ impl Connection {
 
     fn hit(&mut self, limiter: &str, key: &str) -> bool {
         let body = format!("{{\"limiter\":\"{limiter}\",\"key\":\"{key}\"}}");
-        let head = format!("POST /v1/hit HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head = format!("POST /v1/hit HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());
         self.0.get_mut().write_all((head + &body).as_bytes()).unwrap();
         let (mut status, mut length) = (String::new(), 0);
         self.0.read_line(&mut status).unwrap();
