@@ -2,10 +2,13 @@
 //!
 //! Names, domains and keys are not here: they belong to the policy, in the `tidegate` crate.
 
+mod error;
+
+pub use error::RulesError;
+
 use crate::buckets::Grid;
 use crate::replicas::Schedule;
-use crate::{Limit, LimitError, Micros, State};
-use std::fmt;
+use crate::{Limit, Micros, State};
 
 /// How admissions are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -133,6 +136,43 @@ impl Rules {
         Ok(Rules { algorithm, limits: limits.into(), grid })
     }
 
+    /// The same way of counting with other limits, as many and by position: they share a key's states.
+    ///
+    /// # Errors
+    /// As [`Rules::new`]; another number of limits; or limits whose periods are those of this limiter in another order, which
+    /// would count by each other's states.
+    pub fn with_limits(&self, limits: &[Limit]) -> Result<Rules, RulesError> {
+        if limits.len() != self.limits.len() {
+            return Err(RulesError::OtherNumber { given: limits.len(), wanted: self.limits.len() });
+        }
+        let period = |limits: &[Limit], at: usize| limits[at].period();
+        let differs = |at: &usize| period(limits, *at) != period(&self.limits, *at);
+        let moved =
+            |at: &usize| (0..limits.len()).filter(differs).any(|own| period(limits, *at) == period(&self.limits, own));
+        // Buckets have one history for all limits, so that the order does not matter.
+        let is_apart = self.algorithm != Algorithm::Buckets;
+        if let Some(index) = (0..limits.len()).filter(|_| is_apart).filter(differs).find(moved) {
+            return Err(RulesError::OtherOrder { index, limit: limits[index] });
+        }
+        // Where the limiter's own periods may be shorter than the resolution, so may these.
+        let is_short = |limit: &Limit| limit.period() < self.grid.resolution();
+        let periods = if self.limits.iter().any(is_short) { Periods::AnyLength } else { Periods::Whole };
+        let lead = self.limits.iter().find(|limit| limit.has_weeks());
+        let in_weeks = |limit: &Limit| match lead {
+            Some(own) if limit.has_weeks() => limit.with_weeks_of(own),
+            _ => *limit,
+        };
+        let limits: Vec<Limit> = limits.iter().map(in_weeks).collect();
+        Rules::checked(self.algorithm, &limits, self.grid, periods)
+    }
+
+    /// The same rules with counts of 0: they let nothing pass.
+    #[must_use]
+    pub fn never(&self) -> Rules {
+        let never = |limit: &Limit| Limit::new(0, limit.period()).map_or(*limit, |made| made.with_weeks_of(limit));
+        Rules { limits: self.limits.iter().map(never).collect(), ..self.clone() }
+    }
+
     /// The same rules of all replicas, of which this process holds what the schedule says. `None`: only one limit of
     /// aligned windows, without a block, can be shared.
     #[must_use]
@@ -256,6 +296,13 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// The same, over a period of at least `longest`: keys with other limits share the cells.
+    #[must_use]
+    pub fn sketched_over(&self, longest: Micros) -> Limit {
+        let limit = self.sketched();
+        if limit.period() < longest { limit.over(longest) } else { limit }
+    }
+
     /// How buckets cut time.
     #[must_use]
     pub const fn grid(&self) -> &'a Grid {
@@ -264,95 +311,6 @@ impl<'a> Check<'a> {
 
     pub(crate) fn shortest_period(&self) -> Micros {
         self.rules.shortest_period()
-    }
-}
-
-/// Why a limiter was refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum RulesError {
-    /// No limit, or more than [`LIMITS_MAX`].
-    HowMany(usize),
-    /// A burst where the algorithm has none.
-    NoBurst {
-        /// Which limit, from 0.
-        index: usize,
-        /// The algorithm.
-        algorithm: Algorithm,
-        /// The limit.
-        limit: Limit,
-    },
-    /// Buckets whose blocks are longer than the period.
-    Resolution {
-        /// Which limit, from 0.
-        index: usize,
-        /// The limit.
-        limit: Limit,
-        /// The resolution.
-        resolution: Micros,
-    },
-    /// Buckets that forget before the period is over.
-    History {
-        /// Which limit, from 0.
-        index: usize,
-        /// The limit.
-        limit: Limit,
-        /// The history.
-        history: Micros,
-    },
-    /// One limit does not suit the algorithm.
-    Limit {
-        /// Which limit, from 0.
-        index: usize,
-        /// Why.
-        error: LimitError,
-    },
-}
-
-impl RulesError {
-    /// The limit at fault, if one is.
-    #[must_use]
-    pub const fn index(&self) -> Option<usize> {
-        match self {
-            RulesError::HowMany(_) => None,
-            RulesError::NoBurst { index, .. }
-            | RulesError::Resolution { index, .. }
-            | RulesError::History { index, .. }
-            | RulesError::Limit { index, .. } => Some(*index),
-        }
-    }
-}
-
-impl std::error::Error for RulesError {}
-
-impl fmt::Display for RulesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RulesError::HowMany(0) => write!(f, "a limiter needs at least one limit, such as \"5 per minute\""),
-            RulesError::HowMany(n) => {
-                write!(f, "{n} limits are more than a limiter's {LIMITS_MAX}; use a second limiter")
-            }
-            RulesError::NoBurst { algorithm, limit, .. } => write!(
-                f,
-                "\"{limit}\": {} has no burst; leave it out or use algorithm = \"token-bucket\"",
-                algorithm.name()
-            ),
-            RulesError::Resolution { limit, resolution, .. } => {
-                let period = limit.period();
-                write!(
-                    f,
-                    "\"{limit}\": resolution {resolution} is longer than its period {period}; use resolution = \"{period}\" or less"
-                )
-            }
-            RulesError::History { limit, history, .. } => {
-                let period = limit.period();
-                write!(
-                    f,
-                    "\"{limit}\": history {history} is shorter than its period {period}; use history = \"{period}\" or more"
-                )
-            }
-            RulesError::Limit { error, .. } => error.fmt(f),
-        }
     }
 }
 
@@ -365,6 +323,32 @@ mod tests {
         let limits: Vec<Limit> = limits.iter().map(|text| text.parse().unwrap()).collect();
         let error = Rules::new(algorithm, &limits).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
+    }
+
+    /// `own` with `others` in their place: the periods that hold, or a part of the refusal.
+    #[track_caller]
+    fn check_other(algorithm: Algorithm, own: &[&str], others: &[&str], expected: Result<&str, &str>) {
+        let parse = |limits: &[&str]| limits.iter().map(|text| text.parse().unwrap()).collect::<Vec<Limit>>();
+        let made = Rules::new(algorithm, &parse(own)).unwrap().with_limits(&parse(others));
+        match (made, expected) {
+            (Ok(rules), Ok(shown)) => {
+                let limits: Vec<String> = rules.limits().iter().map(ToString::to_string).collect();
+                assert_eq!(limits.join(", "), shown);
+            }
+            (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
+            (made, _) => panic!("{made:?}"),
+        }
+    }
+
+    #[test]
+    fn other_limits_stand_in_by_position() {
+        let (log, two) = (Algorithm::SlidingLog, &["5 per minute", "9 per hour"][..]);
+        check_other(log, two, &["50 per minute", "90 per day"], Ok("50 per 1m, 90 per 1d"));
+        check_other(log, two, &["50 per hour", "90 per hour"], Ok("50 per 1h, 90 per 1h"));
+        check_other(log, two, &["50 per minute"], Err("1 limits cannot stand in for the limiter's 2"));
+        check_other(log, two, &["9 per hour", "5 per minute"], Err("write the limits in the limiter's order"));
+        check_other(log, &["1 per day"], &["1 per day burst 2"], Err("sliding-log has no burst"));
+        check_other(Algorithm::Buckets, &["1 per hour"], &["1 per minute"], Err("resolution 10m is longer"));
     }
 
     #[test]

@@ -143,9 +143,8 @@ impl Estimate {
 }
 
 impl Meter for Estimate {
-    fn settle(&mut self, limit: &Limit, now: Micros) {
-        self.0.settle(limit, now);
-    }
+    /// An estimate is settled when it is made, over the period of its cells, which may be longer than the limit's.
+    fn settle(&mut self, _: &Limit, _: Micros) {}
 
     fn verdict(&self, limit: &Limit, now: Micros, cost: u32) -> Verdict {
         if self.0.total() + u64::from(cost) <= Self::most(limit) {

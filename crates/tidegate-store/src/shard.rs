@@ -15,7 +15,9 @@ use crate::logs::Logs;
 use crate::names::Names;
 use crate::slots::Slots;
 use crate::stats::{self, KeyStats, Stats};
+use crate::table::Variants;
 use foldhash::quality::SeedableRandomState;
+use std::sync::Arc;
 use tidegate_core::all_or_nothing::{self, Intent, Room, Ruling};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, Check, Compact, Limit, Micros, Rules, State};
@@ -27,16 +29,32 @@ pub(crate) const SHARD_BITS: u32 = 8;
 pub(crate) const SHARDS: usize = 1 << SHARD_BITS;
 
 /// What a shard needs to know of its surroundings for one call.
-#[derive(Clone, Copy)]
 pub(crate) struct Frame<'a> {
     pub(crate) shape: Shape,
     pub(crate) rules: &'a Rules,
+    /// All rules that the table is asked with, where they are several.
+    pub(crate) variants: Option<Arc<Variants>>,
     pub(crate) budget: &'a Budget,
     /// What makes a key's hash.
     pub(crate) hasher: &'a SeedableRandomState,
     /// Columns of a sketch, should one be needed.
     pub(crate) sketch_width: usize,
     pub(crate) now: Micros,
+}
+
+impl Frame<'_> {
+    /// All rules by which an entry must be fresh to be dropped.
+    fn all_rules(&self) -> &[Rules] {
+        self.variants.as_ref().map_or(std::slice::from_ref(self.rules), |variants| &variants.rules)
+    }
+
+    /// A limit as the sketch counts it, over the same period for all keys.
+    pub(crate) fn sketched(&self, check: Check<'_>) -> Limit {
+        match &self.variants {
+            Some(variants) => check.sketched_over(variants.longest[check.index()]),
+            None => check.sketched(),
+        }
+    }
 }
 
 /// How decisions went, since start.
@@ -161,7 +179,8 @@ impl Shard {
         {
             self.ensure_sketches(frame);
             let pairs = frame.rules.checks().zip(&self.rest.sketches);
-            let estimate = |(check, sketch): (Check<'_>, &Sketch)| sketch.estimate(hash, &check.sketched(), frame.now);
+            let estimate =
+                |(check, sketch): (Check<'_>, &Sketch)| sketch.estimate(hash, &frame.sketched(check), frame.now);
             states.extend(pairs.map(|pair| State::Sketched(estimate(pair))));
             Place::Sketched
         } else {
@@ -192,7 +211,7 @@ impl Shard {
             }
             Place::Sketched if charged => {
                 for (sketch, check) in self.rest.sketches.iter_mut().zip(frame.rules.checks()) {
-                    sketch.add(hash, &check.sketched(), frame.now, cost);
+                    sketch.add(hash, &frame.sketched(check), frame.now, cost);
                 }
                 self.keep_sketches(frame);
             }
@@ -342,14 +361,18 @@ impl Shard {
         if entry[BLOCKED_UNTIL] > frame.now.get() {
             return false;
         }
-        let (algorithm, words) = (frame.shape.algorithm, &entry[frame.shape.state_words()]);
-        let mut checks = frame.rules.checks();
+        let words = &entry[frame.shape.state_words()];
+        frame.all_rules().iter().all(|rules| self.is_fresh_by(rules, frame, words))
+    }
+
+    fn is_fresh_by(&self, rules: &Rules, frame: &Frame<'_>, words: &[u64]) -> bool {
+        let mut checks = rules.checks();
         if frame.shape.grows() {
             let logs = &self.rest.logs;
             return checks.all(|check| logs.is_unused(words[check.state_index()], check, frame.now));
         }
         checks.zip(words.chunks_exact(2)).all(|(check, pair)| {
-            let mut state = from_words(algorithm, [pair[0], pair[1]]);
+            let mut state = from_words(frame.shape.algorithm, [pair[0], pair[1]]);
             state.settle(check, frame.now);
             state.status(check, frame.now).reset_after.is_zero()
         })
@@ -366,12 +389,12 @@ impl Shard {
                 .sketches
                 .iter()
                 .zip(frame.rules.checks())
-                .any(|(sketch, check)| !sketch.estimate(hash, &check.sketched(), frame.now).is_fresh())
+                .any(|(sketch, check)| !sketch.estimate(hash, &frame.sketched(check), frame.now).is_fresh())
     }
 
     /// Keeps the sketches for as long as an admission of now can matter.
     fn keep_sketches(&mut self, frame: &Frame<'_>) {
-        let longest = frame.rules.checks().map(|check| check.sketched().period()).max().unwrap_or_default();
+        let longest = frame.rules.checks().map(|check| frame.sketched(check).period()).max().unwrap_or_default();
         let until = frame.now.saturating_add(longest).saturating_add(longest);
         self.rest.sketch_until = self.rest.sketch_until.max(until);
     }

@@ -9,12 +9,14 @@ mod change;
 mod operate;
 mod separate;
 mod several;
+mod variants;
 
 pub(crate) use operate::Walk;
 pub use operate::{Listing, PageOf, Which};
 #[cfg(feature = "etcd")]
 pub(crate) use several::answer_all;
 pub use several::decide_all;
+pub(crate) use variants::Variants;
 
 use crate::bare::{Guard, LINE_BYTES, Lock, prefetch};
 use crate::budget::Budget;
@@ -27,7 +29,7 @@ use change::Current;
 use foldhash::quality::SeedableRandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, RwLock};
 use tidegate_core::all_or_nothing::{self, Intent, Ruling, Subject};
 use tidegate_core::{Decision, Micros, Rules};
@@ -43,7 +45,9 @@ pub struct Table {
     hasher: SeedableRandomState,
     budget: Arc<Budget>,
     sketch_width: Arc<AtomicUsize>,
-    disabled: AtomicBool,
+    /// [`DISABLED`], [`VARIANTS`] and [`OVERRIDDEN`]: all that a plain decision has to look at.
+    flags: AtomicU32,
+    variants: RwLock<Option<Arc<Variants>>>,
     /// Keys that found no place when they were taken in.
     displaced: AtomicU64,
     cells: Box<[Cell; SHARDS]>,
@@ -84,6 +88,10 @@ pub struct PartAnswer {
     pub decisions: Vec<Decision>,
 }
 
+/// Flags of a table: its limiter is disabled; it is asked with several rules; some keys have limits that were set by hand.
+const DISABLED: u32 = 1;
+const VARIANTS: u32 = 2;
+const OVERRIDDEN: u32 = 4;
 /// How many keys ahead a batch fetches entries. Far ahead: the fetches are then issued one right after
 /// another, so that the processor looks up their addresses side by side. Between two decisions it
 /// would wait for each, as the lock in between lets nothing pass.
@@ -113,7 +121,8 @@ impl Table {
             hasher,
             budget,
             sketch_width,
-            disabled: AtomicBool::new(false),
+            flags: AtomicU32::new(0),
+            variants: RwLock::default(),
             displaced: AtomicU64::new(0),
             cells,
         }
@@ -139,12 +148,31 @@ impl Table {
     /// True when the limiter was disabled.
     #[must_use]
     pub fn is_disabled(&self) -> bool {
-        self.disabled.load(Relaxed)
+        self.flags.load(Relaxed) & DISABLED != 0
     }
 
     /// Sets the disabled flag, which lives and is saved with the table.
     pub fn set_disabled(&self, disabled: bool) {
-        self.disabled.store(disabled, Relaxed);
+        self.set_flag(DISABLED, disabled);
+    }
+
+    /// False: the limiter is disabled, or some keys have limits of their own.
+    #[must_use]
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.flags.load(Relaxed) & (DISABLED | OVERRIDDEN) == 0
+    }
+
+    /// Says whether some keys have limits of their own; see [`Table::is_plain`].
+    pub fn set_overridden(&self, overridden: bool) {
+        self.set_flag(OVERRIDDEN, overridden);
+    }
+
+    fn set_flag(&self, flag: u32, is_set: bool) {
+        match is_set {
+            true => self.flags.fetch_or(flag, Relaxed),
+            false => self.flags.fetch_and(!flag, Relaxed),
+        };
     }
 
     /// Decides one key's request. `clock` is read once the shard is locked.
@@ -406,7 +434,8 @@ impl Table {
     fn frame<'a>(&'a self, shard: &Shard, rules: &'a Rules, now: Micros) -> Frame<'a> {
         let sketch_width = self.sketch_width.load(Relaxed);
         let shape = Shape::of_layout(shard.layout);
-        Frame { shape, rules, budget: &self.budget, hasher: &self.hasher, sketch_width, now }
+        let variants = self.variants().filter(|all| all.rules.iter().all(|rules| shape.fits(rules)));
+        Frame { shape, rules, variants, budget: &self.budget, hasher: &self.hasher, sketch_width, now }
     }
 
     #[inline]

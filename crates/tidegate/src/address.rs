@@ -114,6 +114,31 @@ fn ipv6(text: &[u8]) -> Option<Ipv6Addr> {
     bare.parse().ok().or_else(|| text.parse().ok().map(|address: SocketAddrV6| *address.ip()))
 }
 
+/// The address that a value stands for: as it came, or as the key that it makes, which may be a network.
+pub(crate) fn address(value: &[u8]) -> Option<IpAddr> {
+    if let Some(address) = ipv6(value) {
+        return Some(IpAddr::V6(address).to_canonical());
+    }
+    let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= TEXT_LEN_MAX)?;
+    let address = text.split_once('/').map_or(text, |(address, _)| address);
+    address.parse().ok()
+}
+
+/// The value of one part of a joined key.
+pub(crate) fn part_of<'k>(key: &'k [u8], name: &str) -> Option<Cow<'k, [u8]>> {
+    let value_of = |part: Range<usize>| key[part].strip_prefix(name.as_bytes())?.strip_prefix(b"=");
+    let value = parts(key).find_map(value_of)?;
+    if !value.contains(&b'\\') {
+        return Some(Cow::Borrowed(value));
+    }
+    let mut plain = Vec::with_capacity(value.len());
+    let mut bytes = value.iter();
+    while let Some(byte) = bytes.next() {
+        plain.push(if *byte == b'\\' { *bytes.next().unwrap_or(byte) } else { *byte });
+    }
+    Some(Cow::Owned(plain))
+}
+
 /// Where the parts of a joined key stand: a comma behind a backslash ends none.
 fn parts(key: &[u8]) -> impl Iterator<Item = Range<usize>> + '_ {
     let mut start = Some(0);

@@ -156,6 +156,10 @@ pub struct Explained {
     pub enabled: bool,
     /// True for the one that decided.
     pub decided: bool,
+    /// True: it does not limit this key, and was not asked.
+    pub unlimited: bool,
+    /// Which of its matches holds for the key, from 0; `None`: its own limits do.
+    pub matched: Option<usize>,
     /// Until when the key is blocked, if it is.
     pub blocked_until: Option<Micros>,
     /// True when the table was full and the over-counting sketch answered.

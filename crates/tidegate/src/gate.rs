@@ -18,6 +18,7 @@ mod operate;
 mod plan;
 mod shared_blocks;
 mod shares;
+mod standing;
 
 pub use info::{Cursor, LimiterInfo, Page, StoreHealth, Usage};
 pub use limiter::Limiter;
@@ -28,7 +29,7 @@ use crate::record::Recorder;
 use crate::{Answer, AskError, Clock, Policy, RecordSettings, RecordStats, Recording, Request, Target};
 use arc_swap::ArcSwap;
 use error_stats::ErrorStats;
-use limiter::{InForce, Live};
+use limiter::Live;
 use open::{FailureSettings, Snapshots};
 use plan::{Check, Plan};
 use shared_blocks::SharedBlocks;
@@ -117,8 +118,8 @@ impl Gate {
             && let limiter = live.limiter_for(name, key)?
             && !request.explain
             && !limiter.is_shared()
-            && limiter.is_enforced()
             && !limiter.by_address
+            && limiter.is_uniform()
         {
             self.record_request(request, None);
             return Ok(self.decide_one_degraded(limiter, key, request));
@@ -143,7 +144,7 @@ impl Gate {
         {
             // The common case: one table, and no lists to be made for it.
             let limiter = live.limiter_for(name, key)?;
-            if limiter.by_address {
+            if limiter.by_address || !limiter.is_uniform() {
                 let plan = Plan::of(&live, request)?;
                 self.record_request(request, Some(&plan));
                 return Ok(self.decide_plan(&plan, request));
@@ -154,9 +155,7 @@ impl Gate {
                 at = self.now();
                 at
             };
-            let Some(spec) = limiter.enforced() else {
-                return Ok(limiter.disabled_answer(self.now()));
-            };
+            let spec = limiter.in_force();
             let ruling = limiter.table.decide(&spec.rules, key, request.cost, request.intent, clock);
             return Ok(plan::answered(&spec, &ruling, at));
         }
@@ -190,7 +189,7 @@ impl Gate {
     }
 
     /// [`Gate::decide`] for one hit through a handle: the shortest way to a decision, without an [`Answer`] around it. The
-    /// key is taken as it stands, an address too. `None`: the limiter is disabled.
+    /// key is taken as it stands, an address too. `None`: the limiter is disabled, or does not limit the key.
     ///
     /// # Errors
     /// When the key is empty or too long, or the limiter's states are on other machines.
@@ -201,8 +200,10 @@ impl Gate {
         }
         check_key(key)?;
         self.record_hit(limiter, key, cost);
-        let decide = |spec: InForce<'_>| limiter.table.decide(&spec.rules, key, cost, Intent::Hit, || self.now());
-        Ok(limiter.enforced().map(decide))
+        if !limiter.is_uniform() {
+            return Ok(self.hit_by_standing(limiter, key, cost, || self.now()));
+        }
+        Ok(Some(limiter.table.decide(&limiter.in_force().rules, key, cost, Intent::Hit, || self.now())))
     }
 
     /// Records a sample of the requests from now on, until what is returned is dropped; a gate is recorded once.
@@ -243,6 +244,9 @@ impl Gate {
 
     /// Decides a plan by this process's own tables.
     fn decide_plan(&self, plan: &Plan<'_>, request: &Request<'_>) -> Answer {
+        if let Some(denied) = plan.denied(request, || self.now()) {
+            return denied;
+        }
         let parts: Vec<Part<'_>> = plan.enforced().map(Check::part).collect();
         let answers = decide_all(&parts, request.cost, request.intent, request.explain, || self.now());
         plan.combine(answers, request)
@@ -250,6 +254,9 @@ impl Gate {
 
     /// Puts a plan to the store, within the deadline.
     async fn ask_store(&self, plan: Plan<'_>, request: &Request<'_>) -> Result<Answer, AskError> {
+        if let Some(denied) = plan.denied(request, || self.now()) {
+            return Ok(denied);
+        }
         let store = &self.0.store;
         if !store.answers() {
             return Ok(self.decide_degraded(plan, request));
@@ -355,7 +362,7 @@ impl Gate {
         self.0.clock.follow_wall();
         let turn = self.0.tend_turn.fetch_add(1, Relaxed);
         for limiter in &self.0.live.load().limiters {
-            limiter.table.tend(&limiter.fallback.rules, turn, TEND_SHARE, || self.now());
+            limiter.table.tend(&limiter.fallback.own.rules, turn, TEND_SHARE, || self.now());
         }
         self.0.memory.release_freed();
     }

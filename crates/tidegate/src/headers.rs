@@ -200,6 +200,7 @@ fn push_detail(text: &mut String, answer: &Answer) {
             push_number(text, wait.as_millis_ceil());
             text.push_str(" ms");
         }
+        None if answer.reason == Reason::Blocked => text.push_str("; waiting does not help"),
         None => text.push_str("; waiting does not help, ask for less"),
     }
 }

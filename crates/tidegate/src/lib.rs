@@ -11,6 +11,7 @@ mod gate;
 pub mod headers;
 #[cfg(feature = "tower")]
 pub mod layer;
+mod matching;
 mod membership;
 mod network;
 mod pattern;
@@ -26,6 +27,7 @@ pub use gate::{
     StoreSettings, Usage,
 };
 pub use headers::RateLimitHeaders;
+pub use matching::{Condition, MATCH_VALUES_MAX, MATCHES_MAX, Match, Outcome, Value, WHOLE_KEY};
 pub use membership::{Membership, Seen};
 pub use network::Network;
 pub use pattern::Pattern;

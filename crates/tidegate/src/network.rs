@@ -1,4 +1,4 @@
-//! Networks of addresses, for a door whose protocol has no credentials.
+//! Networks of addresses: who may ask a door whose protocol has no credentials, and limits by address.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,6 +21,11 @@ impl Network {
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         bits(address) & self.mask == self.bits
+    }
+
+    /// The bits of a network of IPv6.
+    pub(crate) const fn ipv6_bits(&self) -> Option<u8> {
+        if self.written.0.is_ipv6() { Some(self.written.1) } else { None }
     }
 }
 

@@ -1,20 +1,21 @@
-//! Names as patterns: `*` stands for any text, also none, anywhere; all else for itself.
+//! Names and values as patterns: `*` stands for any text, also none, anywhere; all else for itself.
 
 use std::fmt;
 use std::str::FromStr;
+use tidegate_core::KEY_LEN_MAX;
 
-/// Longest pattern, in bytes: the longest name fits, with stars.
-const PATTERN_LEN_MAX: usize = 256;
+/// Longest pattern, in bytes: the longest key fits.
+const PATTERN_LEN_MAX: usize = KEY_LEN_MAX;
 
-/// A pattern of names.
+/// A pattern of names or values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern(String);
 
 impl Pattern {
     /// Takes time in the product of both lengths at worst, which are bounded.
     #[must_use]
-    pub fn matches(&self, name: &str) -> bool {
-        let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
+    pub fn matches(&self, name: impl AsRef<[u8]>) -> bool {
+        let (pattern, name) = (self.0.as_bytes(), name.as_ref());
         let (mut p, mut n) = (0, 0);
         // Where the last star stands, and how far the name was when it took nothing: it takes one more byte each time that what
         // follows does not fit.
@@ -82,8 +83,8 @@ mod tests {
         for (text, part) in [("", "matches nothing"), ("a\n", "control character")] {
             assert!(text.parse::<Pattern>().unwrap_err().contains(part), "{text}");
         }
-        assert!("*".repeat(257).parse::<Pattern>().unwrap_err().contains("longer than 256"));
+        assert!("*".repeat(513).parse::<Pattern>().unwrap_err().contains("longer than 512"));
         let slow: Pattern = "*a".repeat(128).parse().unwrap();
-        assert!(!slow.matches(&"a".repeat(127)));
+        assert!(!slow.matches("a".repeat(127)));
     }
 }

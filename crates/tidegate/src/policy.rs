@@ -3,6 +3,7 @@
 //! A policy is data, checked once when it is made; nothing here decides or stores.
 
 use crate::address::{ADDRESS, Ipv6Prefix};
+use crate::matching::{Match, Outcome};
 use std::borrow::Cow;
 use std::{fmt, sync::Arc};
 use tidegate_core::replicas::Schedule;
@@ -39,6 +40,8 @@ pub struct LimiterSpec {
     pub on_failure: Option<OnFailure>,
     /// How several processes keep it.
     pub replicas: Replicas,
+    /// Other limits, or none, for certain values; the first that holds for a key decides.
+    pub matches: Vec<Match>,
 }
 
 /// How several processes keep one limit.
@@ -69,6 +72,7 @@ impl LimiterSpec {
             pause_layout: false,
             on_failure: None,
             replicas: Replicas::Exact,
+            matches: Vec::new(),
         }
     }
 
@@ -125,6 +129,11 @@ impl LimiterSpec {
             0 => self.name.clone(),
             _ => format!("{}-{}", self.name, index + 1),
         }
+    }
+
+    /// The rules of its matches.
+    pub(crate) fn other_rules(&self) -> impl Iterator<Item = &Rules> {
+        self.matches.iter().filter_map(|one| if let Outcome::Limits(rules) = &one.outcome { Some(rules) } else { None })
     }
 
     /// What fixes the layout of its table.
@@ -246,10 +255,19 @@ impl Policy {
             if let (Some(domain), true) = (&limiter.domain, limiter.by.is_empty()) {
                 return fail(PolicyProblem::DomainWithoutBy(domain.clone()));
             }
+            let attributes =
+                limiter.matches.iter().flat_map(|one| &one.conditions).map(|condition| &condition.attribute);
+            if let Some(bad) = attributes.into_iter().find(|name| !is_name(name)) {
+                return fail(PolicyProblem::Name(bad.clone()));
+            }
+            if let Some((at, why)) = limiter.unfit_match() {
+                return fail(PolicyProblem::Match { at, why });
+            }
             if limiter.replicas == Replicas::Exact {
                 continue;
             }
-            if limiter.rules.shared(&Schedule::NONE).is_none() {
+            let unshareable = |rules: &Rules| rules.shared(&Schedule::NONE).is_none();
+            if unshareable(&limiter.rules) || limiter.other_rules().any(unshareable) {
                 return fail(PolicyProblem::NotShareable(limiter.name.clone()));
             }
             let meets = |other: &&LimiterSpec| !other.by.is_empty() && other.domain == limiter.domain;
@@ -330,6 +348,13 @@ pub enum PolicyProblem {
     AttributeTwice(String),
     /// A domain without `by` would match no request.
     DomainWithoutBy(String),
+    /// A match that is empty, cannot hold, or whose limits do not suit the limiter.
+    Match {
+        /// Which match, from 0.
+        at: usize,
+        /// Why, with the remedy.
+        why: String,
+    },
     /// Not one limit of aligned windows: replicas cannot share it.
     NotShareable(String),
     /// A request would match a shared limiter together with another one.
@@ -374,6 +399,7 @@ impl fmt::Display for PolicyError {
                 f,
                 "domain \"{domain}\" has no effect without \"by\"; add by = [\"user\"] or leave the domain out"
             ),
+            PolicyProblem::Match { at, why } => write!(f, "match {}: {why}", at + 1),
             PolicyProblem::NotShareable(name) => write!(
                 f,
                 "\"{name}\" cannot be shared: replicas = \"share\" needs algorithm = \"fixed-window\" with aligned = true, one limit, and no block"

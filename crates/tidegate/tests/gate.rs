@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 use tidegate::{
-    Algorithm, AskError, Clock, Gate, Grid, LimiterSpec, Micros, OpenError, Policy, Reason, Request, Rules, Schedule,
-    Settings, Which, Windows,
+    Algorithm, AskError, Clock, Condition, Gate, Grid, LimiterSpec, Match, Micros, OpenError, Outcome, Policy, Reason,
+    Request, Rules, Schedule, Settings, Value, Which, Windows,
 };
 
 fn spec(name: &str, algorithm: Algorithm, limits: &[&str]) -> LimiterSpec {
@@ -353,4 +353,39 @@ fn a8_a_limiter_that_waits_to_be_told_its_part() {
     assert_eq!(take(&gate), 3, "two are left of three replicas");
     gate.clock().set(Micros::from_secs(720));
     assert_eq!(take(&gate), 0, "this window is not promised");
+}
+
+/// Housekeeping once judged all keys by the limiter's own limits: a count of an hour was dropped after ten seconds.
+#[test]
+fn a11_m2_a_key_with_a_longer_window_is_not_taken_for_idle() {
+    let own = spec("api", Algorithm::FixedWindow, &["2 per 10s"]);
+    let slow = own.rules.with_limits(&["2 per hour".parse().unwrap()]).unwrap();
+    let values = vec![Value::of("key", "slow*").unwrap()];
+    let conditions = vec![Condition { attribute: "key".to_owned(), values }];
+    let gate = gate(vec![LimiterSpec { matches: vec![Match { conditions, outcome: Outcome::Limits(slow) }], ..own }]);
+    for key in ["a", "slow"] {
+        assert!(gate.decide(&Request::hit("api", key.as_bytes()).cost(2)).unwrap().allowed);
+    }
+    gate.clock().set(gate.now().saturating_add(Micros::from_secs(3_599)));
+    (0..16).for_each(|_| gate.tend());
+    assert!(gate.hit("api", "a").unwrap().allowed);
+    assert!(!gate.hit("api", "slow").unwrap().allowed);
+    gate.clock().set(gate.now().saturating_add(Micros::from_secs(3_600)));
+    (0..16).for_each(|_| gate.tend());
+    assert_eq!(gate.usage().entries, 0);
+}
+
+/// Each replica has its share of a match's limit, too.
+#[test]
+fn a8_a11_shares_of_limits_by_value() {
+    let own = spec("api", Algorithm::AlignedWindow, &["4 per hour"]);
+    let gold = own.rules.with_limits(&["10 per hour".parse().unwrap()]).unwrap();
+    let conditions = vec![Condition { attribute: "key".to_owned(), values: vec![Value::of("key", "gold").unwrap()] }];
+    let matches = vec![Match { conditions, outcome: Outcome::Limits(gold) }];
+    let admitted = |rank, key: &str| {
+        let gate = gate(vec![LimiterSpec { matches: matches.clone(), ..own.clone() }.shared(Some((rank, 2)))]);
+        (0..20).filter(|_| gate.hit("api", key).unwrap().allowed).count()
+    };
+    assert_eq!(admitted(0, "plain") + admitted(1, "plain"), 4);
+    assert_eq!((admitted(0, "gold"), admitted(1, "gold")), (5, 5));
 }

@@ -34,6 +34,7 @@ const KNOWN: Known = Known {
         "on_failure",
         "replicas",
         "replica",
+        "match",
     ],
     later: &[],
 };
@@ -163,6 +164,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     {
         section.refuse(place, "layout", &problem);
     }
+    let matches = super::matches::read(section, &rules, pause_layout)?;
     let name = name?;
     let by = by.iter().map(|attribute| attribute.text.to_owned()).collect();
     Some((
@@ -179,6 +181,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
             pause_layout,
             on_failure,
             replicas,
+            matches,
         },
         name.place,
     ))
@@ -199,7 +202,7 @@ fn layout(text: &str) -> Result<bool, String> {
 }
 
 /// Why rules cannot be kept as Pause keeps them, if they cannot.
-fn unlike_pause(rules: &Rules) -> Option<String> {
+pub(super) fn unlike_pause(rules: &Rules) -> Option<String> {
     if rules.algorithm() != Algorithm::Buckets {
         return Some("Pause counts in buckets; use algorithm = \"buckets\", or leave it out".to_owned());
     }
@@ -306,7 +309,7 @@ fn read_span(section: &mut Section<'_>, setting: &str, default: Micros) -> Optio
     }
 }
 
-fn read_limit(section: &mut Section<'_>, text: Text<'_>) -> Option<Limit> {
+pub(super) fn read_limit(section: &mut Section<'_>, text: Text<'_>) -> Option<Limit> {
     text.text
         .parse()
         .map_err(|error| section.refuse(text.place, "limits", &format!("\"{}\": {error}", text.text.escape_debug())))
@@ -381,6 +384,7 @@ fn at_fault(section: &mut Section<'_>, problem: &PolicyProblem) -> Option<Place>
         PolicyProblem::Name(name) | PolicyProblem::AttributeTwice(name) => name,
         PolicyProblem::DomainWithoutBy(domain) => domain,
         PolicyProblem::Scope(scope) => scope,
+        PolicyProblem::Match { at, .. } => return super::matches::place(section, *at),
         PolicyProblem::NotShareable(_) => return section.node("replicas").map(|node| node.place),
         _ => return None,
     };

@@ -8,6 +8,7 @@ mod access;
 mod audit;
 mod doors;
 mod limiter;
+mod matches;
 mod overrides;
 mod problem;
 mod proxy;

@@ -185,6 +185,12 @@ impl Proxy {
             let names: Vec<&str> = policy.limiters().iter().map(|limiter| limiter.name.as_str()).take(10).collect();
             format!("limiter: no limiter is named \"{}\"; there are: {}", name.escape_debug(), names.join(", "))
         })?;
+        if !limiter.matches.is_empty() {
+            return Err(format!(
+                "limiter: lines of the proxy know one limit for all keys, and \"{name}\" has [[limiter.match]]; leave it out \
+                 there, or name another limiter"
+            ));
+        }
         let fits = matches!(limiter.rules.limits(), [limit] if limit.block().is_none());
         if fits && limiter.rules.limits().iter().any(|limit| limit.count() == 0) {
             return Err(format!(

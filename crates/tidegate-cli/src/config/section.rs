@@ -49,6 +49,17 @@ impl<'a> Section<'a> {
         section
     }
 
+    /// A table inside this one, whose settings may have any name.
+    pub(crate) fn inner<'s>(&'s mut self, title: &str, table: &'s Table) -> Section<'s> {
+        Section { title: format!("{} {title}", self.title), table, problems: self.problems }
+    }
+
+    /// The names of its settings, in the order of the file.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let table = self.table;
+        table.entries.iter().map(|entry| entry.name.as_str())
+    }
+
     /// A problem with the table itself, at `place`.
     pub(crate) fn problem(&mut self, place: Place, message: String) {
         let message = format!("{}: {message}", self.title);

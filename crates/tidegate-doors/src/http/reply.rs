@@ -166,6 +166,11 @@ fn push_explained(body: &mut String, explained: &Explained) {
     push_key(body, &explained.key);
     let Explained { enabled, decided, sketched, .. } = explained;
     body.push_str(&format!(",\"enabled\":{enabled},\"decided\":{decided},\"sketched\":{sketched}"));
+    body.push_str(&format!(",\"unlimited\":{}", explained.unlimited));
+    match explained.matched {
+        Some(index) => body.push_str(&format!(",\"match\":{}", index + 1)),
+        None => body.push_str(",\"match\":null"),
+    }
     body.push_str(&format!(",\"blocked_until\":{}", explained.blocked_until.map_or("null".to_owned(), seconds)));
     body.push_str(",\"limits\":[");
     for (index, (limit, decision)) in explained.limits.iter().enumerate() {

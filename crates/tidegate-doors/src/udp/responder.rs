@@ -305,6 +305,7 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
             let (reply, ruling) = match &answer {
                 HitAnswer::Ruled { ruling, period } => (decided(ruling, *period), Some(ruling)),
                 HitAnswer::Disabled => (disabled(limiter), None),
+                HitAnswer::Unlimited => (Reply::UNLIMITED, None),
             };
             slots[use_.index].write(&use_.request, &reply);
             seen(&use_.key, Some(limiter), ruling);

@@ -77,7 +77,7 @@ fn an_explanation_names_every_limiter_that_matched() {
     check(
         &server,
         r#"
-        POST /v1/hit {"domain":"login","attributes":{"user":"u1","ip":"192.0.2.1"},"explain":true} -> 200 "explanation":[{"limiter":"login-user","key":"u1","enabled":true,"decided":true,"sketched":false,"blocked_until":null,"limits":[{"rule":"2 per 1m","allowed":true,"limit":2,"remaining":1,"retry_after_ms":null,"reset_after_ms":60000}]},{"limiter":"login-ip","key":"192.0.2.1"
+        POST /v1/hit {"domain":"login","attributes":{"user":"u1","ip":"192.0.2.1"},"explain":true} -> 200 "explanation":[{"limiter":"login-user","key":"u1","enabled":true,"decided":true,"sketched":false,"unlimited":false,"match":null,"blocked_until":null,"limits":[{"rule":"2 per 1m","allowed":true,"limit":2,"remaining":1,"retry_after_ms":null,"reset_after_ms":60000}]},{"limiter":"login-ip","key":"192.0.2.1"
         POST /v1/hit {"domain":"other","attributes":{"user":"u1"},"explain":true} -> 200 "explanation":[]
         POST /v1/hit {"limiter":"api","key":"u1"} -> 200 !explanation
         GET /v1/limiters/two/keys/u1 -> 200 "remaining":2 & {"rule":"3 per 1h","allowed":true
@@ -182,4 +182,23 @@ fn a5_a_hundred_at_once_at_limit_ten_are_exactly_ten() {
         });
         assert_eq!(allowed, 10, "round {round}");
     }
+}
+
+/// Of the limiter `tiers`: `gold*` has other limits, `free` none, and addresses of 10.0.0.0/8 are denied.
+#[test]
+fn a11_answers_fields_and_explanations_print_the_limits_that_hold_for_the_key() {
+    check(
+        &Server::start(),
+        r#"
+        POST /v1/hit {"limiter":"tiers","key":"u1"} -> 200 ratelimit-policy: "tiers";q=2;w=60 & "limit":2,"remaining":1
+        POST /v1/hit {"limiter":"tiers","key":"gold-1","explain":true} -> 200 ratelimit-policy: "tiers";q=20;w=60 & ratelimit: "tiers";r=19;t=60 & "limit":20,"remaining":19 & "match":1 & "rule":"20 per 1m"
+        GET /v1/limiters/tiers/keys/gold-1 -> 200 "limit":20,"remaining":19 & "match":1
+        POST /v1/hit {"limiter":"tiers","key":"free","cost":1000,"explain":true} -> 200 {"allowed":true,"limiter":"tiers","limit":null,"remaining":null,"retry_after_ms":null,"reset_after_ms":null,"reason":"ok" & "unlimited":true,"match":2 & !ratelimit
+        POST /v1/hit {"limiter":"tiers","key":"bad"} -> 429 "limit":0,"remaining":0 & "reason":"blocked" & "retry_after_ms":null & ratelimit: "tiers";r=0 & !retry-after: & limiter tiers blocks this key; waiting does not help & "violated-policies":["tiers"]
+        GET /v1/allowed?user=u1&ip=10.1.2.3&domain=tiers -> 429 "limiter":"tiers-ip" & "reason":"blocked" & "violated-policies":["tiers-ip"]
+        GET /v1/allowed?user=u1&ip=11.1.2.3&domain=tiers -> 200 "limiter":"tiers-user" & "remaining":1
+        PUT /v1/limiters/tiers/keys/gold-1/block {"for":"10m"} -> 200 "blocked_until"
+        POST /v1/hit {"limiter":"tiers","key":"gold-1"} -> 429 "limit":20 & "reason":"blocked"
+        GET /v1/limiters/tiers -> 200 "counts":{"allowed":3,"denied":2,"peeked":1"#,
+    );
 }

@@ -5,13 +5,14 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2;
 use hyper::{Request, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tidegate::{Algorithm, Clock, Gate, Grid, LimiterSpec, Micros, Policy, Rules, Settings};
+use tidegate::{
+    Algorithm, Clock, Condition, Gate, Grid, LimiterSpec, Match, Micros, Outcome, Policy, Rules, Settings, Value,
+};
 use tidegate_doors::http::{HttpSettings, serve};
 use tidegate_events::{Now, Opening, StreamSpec};
 use tokio::net::TcpListener;
@@ -42,6 +43,21 @@ pub(crate) fn limiter(name: &str, algorithm: Algorithm, limits: &[&str]) -> Limi
     LimiterSpec::new(name, rules.unwrap())
 }
 
+/// A limiter with other limits for certain values: `ATTRIBUTE=VALUE` and limits, `unlimited` or `deny`.
+fn matching(spec: LimiterSpec, matches: &[(&str, &str)]) -> LimiterSpec {
+    let one = |(condition, outcome): &(&str, &str)| {
+        let (name, value) = condition.split_once('=').unwrap();
+        let condition = Condition { attribute: name.to_owned(), values: vec![Value::of(name, value).unwrap()] };
+        let outcome = match *outcome {
+            "unlimited" => Outcome::Unlimited,
+            "deny" => Outcome::Deny,
+            limit => Outcome::Limits(spec.rules.with_limits(&[limit.parse().unwrap()]).unwrap()),
+        };
+        Match { conditions: vec![condition], outcome }
+    };
+    LimiterSpec { matches: matches.iter().map(one).collect(), ..spec }
+}
+
 fn policy() -> Policy {
     let mut hashed = limiter("hashed", Algorithm::TokenBucket, &["5 per minute"]);
     hashed.names = false;
@@ -57,6 +73,15 @@ fn policy() -> Policy {
         limiter("login-user", Algorithm::SlidingLog, &["2 per minute"]).by(Some("login"), &["user"]),
         limiter("login-ip", Algorithm::SlidingLog, &["3 per minute"]).by(Some("login"), &["ip"]),
         limiter("anywhere", Algorithm::SlidingLog, &["4 per minute"]).by(None, &["ip"]),
+        matching(
+            limiter("tiers", Algorithm::SlidingLog, &["2 per minute"]),
+            &[("key=gold*", "20 per minute"), ("key=free", "unlimited"), ("key=bad", "deny")],
+        ),
+        limiter("tiers-user", Algorithm::SlidingLog, &["2 per minute"]).by(Some("tiers"), &["user"]),
+        matching(
+            limiter("tiers-ip", Algorithm::SlidingLog, &["9 per minute"]).by(Some("tiers"), &["ip"]),
+            &[("ip=10.0.0.0/8", "deny")],
+        ),
     ])
     .unwrap()
 }
@@ -205,7 +230,7 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    pub(crate) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 }
@@ -290,7 +315,7 @@ fn documented(request: &str, response: &Response) {
     if response.body.contains("too_many_connections") {
         return;
     }
-    let document: Value = serde_json::from_str(include_str!("../../src/http/openapi.json")).unwrap();
+    let document: serde_json::Value = serde_json::from_str(include_str!("../../src/http/openapi.json")).unwrap();
     let (line, _) = split_request(request);
     let (method, target) = line.split_once(' ').unwrap();
     let path = target.split('?').next().unwrap();

@@ -110,7 +110,7 @@ impl Shard {
         for (sketch, check) in self.rest.sketches.iter_mut().zip(frame.rules.checks()) {
             let used = used(frame, entry, check);
             if used > 0 {
-                sketch.add(entry.hash, &check.sketched(), frame.now, used);
+                sketch.add(entry.hash, &frame.sketched(check), frame.now, used);
                 counted = true;
             }
         }
@@ -175,7 +175,7 @@ impl Shard {
             return;
         }
         for ((own, other), check) in self.rest.sketches.iter_mut().zip(&sketches).zip(frame.rules.checks()) {
-            own.absorb(other, &check.sketched(), frame.now);
+            own.absorb(other, &frame.sketched(check), frame.now);
         }
     }
 
@@ -184,7 +184,7 @@ impl Shard {
         for (sketch, check) in self.rest.sketches.iter_mut().zip(frame.rules.checks()) {
             if sketch.width() > frame.sketch_width {
                 let mut narrow = Sketch::new(frame.sketch_width);
-                narrow.absorb(sketch, &check.sketched(), frame.now);
+                narrow.absorb(sketch, &frame.sketched(check), frame.now);
                 *sketch = narrow;
             }
         }

@@ -28,7 +28,7 @@ impl Shard {
         let mut used = vec![0; states.len()];
         if frame.now < self.rest.sketch_until {
             for (sketch, check) in self.rest.sketches.iter().zip(frame.rules.checks()) {
-                let most = sketch.estimate(hash, &check.sketched(), frame.now).total().min(check.limit().burst());
+                let most = sketch.estimate(hash, &frame.sketched(check), frame.now).total().min(check.limit().burst());
                 let used = &mut used[check.state_index()];
                 *used = most.max(*used);
             }

@@ -51,6 +51,7 @@ impl Table {
             let frame = Frame {
                 shape: current.migration.new,
                 rules: &current.rules,
+                variants: None,
                 budget: &self.budget,
                 hasher: &self.hasher,
                 sketch_width: self.sketch_width.load(Relaxed),

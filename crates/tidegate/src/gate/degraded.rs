@@ -5,8 +5,9 @@
 //! goes within a window gives no second part.
 //! Invariant: these functions never wait.
 
-use super::limiter::{InForce, Limiter};
+use super::limiter::Limiter;
 use super::plan::{Check, Plan, answered, unasked};
+use super::standing::Basis;
 use super::{Gate, HitAnswer};
 use crate::{Analyzed, Answer, AskError, Incremented, LimiterSpec, OnFailure, Reason, Request, Status};
 use std::sync::Arc;
@@ -22,29 +23,29 @@ impl Gate {
             return plan.combine((self.now(), Vec::new()), request);
         }
         self.note_degraded();
-        let first = plan.0.first().map(|check| &check.limiter.spec);
+        let first = plan.0.first().map(|check| (&check.limiter.spec, check.role));
         let modes = |mode| move |check: &Check<'_>| check.is_enforced() && self.on_failure(check.limiter) == mode;
         if let Some(denying) = plan.0.iter().find(|check| modes(OnFailure::Deny)(check)) {
-            let (at, ruling) = (self.now(), denied(&denying.limiter.spec));
-            denying.limiter.note(&denying.key, &ruling, false, request.intent, at);
-            return marked(answered(&denying.limiter.spec, &ruling, at), OnFailure::Deny);
+            let (at, ruling) = (self.now(), denied(&denying.spec));
+            denying.note(&ruling, false, request.intent, at);
+            return marked(answered(&denying.spec, &ruling, at), OnFailure::Deny);
         }
         for check in plan.0.iter().filter(|check| modes(OnFailure::Allow)(check)) {
-            check.limiter.note(&check.key, &allowed(&check.limiter.spec), true, request.intent, self.now());
+            check.note(&allowed(&check.spec), true, request.intent, self.now());
         }
         let local: Vec<Check<'_>> =
             plan.0.into_iter().filter(|check| modes(OnFailure::Local)(check)).map(Check::fall_back).collect();
         if local.is_empty() {
             return marked(unasked(first, self.now()), OnFailure::Allow);
         }
-        let parts: Vec<Part<'_>> = local.iter().map(Check::fallback_part).collect();
+        let parts: Vec<Part<'_>> = local.iter().map(Check::part).collect();
         let answers = decide_all(&parts, request.cost, request.intent, request.explain, || self.now());
         let local = Plan(local);
         let answer = local.combine(answers, request);
         let decided =
             |check: &&Check<'_>| answer.limiter.as_ref().is_some_and(|spec| spec.name == check.limiter.spec.name);
-        let decided = local.0.iter().find(decided).map(|check| &check.limiter.spec);
-        by_share(answer, decided, request.cost)
+        let decided = local.0.iter().find(decided).map(Check::whole);
+        by_share(answer, decided.as_deref(), request.cost)
     }
 
     /// The shortest way for one key: no lists are made.
@@ -54,25 +55,28 @@ impl Gate {
             at = self.now();
             at
         };
-        let ruling = self.rule_degraded(limiter, key, request.cost, request.intent, clock);
+        let fallback = &limiter.fallback.own;
+        let ruling = self.rule_degraded(limiter, fallback, key, request.cost, request.intent, clock);
         let mode = self.on_failure(limiter);
         match mode {
-            OnFailure::Local => by_share(answered(&limiter.fallback, &ruling, at), Some(&limiter.spec), request.cost),
+            OnFailure::Local => by_share(answered(fallback, &ruling, at), Some(&limiter.spec), request.cost),
             OnFailure::Allow | OnFailure::Deny => marked(answered(&limiter.spec, &ruling, at), mode),
         }
     }
 
     /// One hit of many, without the store.
-    pub(super) fn hit_degraded(&self, limiter: &Limiter, key: &[u8], cost: u32) -> HitAnswer {
-        let ruling = self.rule_degraded(limiter, key, cost, Intent::Hit, || self.now());
-        HitAnswer::ruled(&InForce::Policy(&limiter.fallback), ruling)
+    pub(super) fn hit_degraded(&self, limiter: &Limiter, basis: &Basis, key: &[u8], cost: u32) -> HitAnswer {
+        let fallback = limiter.fallback_for(basis);
+        let ruling = self.rule_degraded(limiter, &fallback, key, cost, Intent::Hit, || self.now());
+        HitAnswer::ruled(&fallback, ruling)
     }
 
-    /// One key's ruling without the store; a table reads the clock when it is its turn.
+    /// One key's ruling without the store, by this process's part of the rules; a table reads the clock when it is its turn.
     #[inline]
     fn rule_degraded(
         &self,
         limiter: &Limiter,
+        fallback: &LimiterSpec,
         key: &[u8],
         cost: u32,
         intent: Intent,
@@ -80,9 +84,9 @@ impl Gate {
     ) -> Ruling {
         self.note_degraded();
         let ruling = match self.on_failure(limiter) {
-            OnFailure::Local => return limiter.table.decide(&limiter.fallback.rules, key, cost, intent, clock),
-            OnFailure::Allow => allowed(&limiter.spec),
-            OnFailure::Deny => denied(&limiter.spec),
+            OnFailure::Local => return limiter.table.decide(&fallback.rules, key, cost, intent, clock),
+            OnFailure::Allow => allowed(fallback),
+            OnFailure::Deny => denied(fallback),
         };
         limiter.note(key, &ruling, ruling.is_allowed(), intent, clock());
         ruling
@@ -100,7 +104,8 @@ impl Gate {
             return Err(error.into());
         }
         self.note_degraded();
-        let counted = limiter.table.increment(&limiter.fallback.rules, key, count, at, || self.now());
+        let fallback = limiter.fallback_for(&limiter.standing_by_name(key).basis);
+        let counted = limiter.table.increment(&fallback.rules, key, count, at, || self.now());
         let (now, counted) = counted.ok_or(error)?;
         Ok(Incremented { timestamp: at.unwrap_or(now), counted, degraded: Some(OnFailure::Local) })
     }
@@ -119,10 +124,10 @@ impl Gate {
             OnFailure::Allow => Status::Ok,
             OnFailure::Deny => Status::Denied,
             OnFailure::Local => {
-                let spec = &limiter.fallback;
+                let spec = limiter.fallback_for(&limiter.standing_by_name(key).basis);
                 let found = limiter.table.analyze(&spec.rules, key, if_blocked, || self.now());
                 let (at, analysis) = found.ok_or(error)?;
-                return Ok(Analyzed { degraded: Some(mode), ..Analyzed::of(spec, key, at, analysis) });
+                return Ok(Analyzed { degraded: Some(mode), ..Analyzed::of(&spec, key, at, analysis) });
             }
         };
         Ok(Analyzed { at: self.now(), status, degraded: Some(mode) })

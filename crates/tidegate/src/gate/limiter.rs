@@ -2,6 +2,7 @@
 
 use super::fallback::share_of;
 use super::shares::Shares;
+use super::standing::Variants;
 use crate::{Answer, AskError, LimiterSpec, Policy};
 use arc_swap::{ArcSwap, Guard};
 use foldhash::fast::RandomState;
@@ -9,7 +10,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Intent, Ruling};
-use tidegate_core::{Micros, check_key};
+use tidegate_core::{Micros, Rules, check_key};
 use tidegate_store::{Layout, Memory, Question, Store, Table};
 
 /// The policy in force, with each limiter's table.
@@ -34,9 +35,13 @@ pub struct Limiter {
     /// Where its states are: the gate's store, or this process, where it holds a share of the limit.
     pub(super) store: Store,
     /// The limiter with this process's share of its rules, which changes with the replicas.
-    pub(super) share: Option<Arc<ArcSwap<LimiterSpec>>>,
-    /// The limiter with this process's part of its rules, for when the store does not answer.
-    pub(super) fallback: Arc<LimiterSpec>,
+    pub(super) share: Option<Arc<ArcSwap<Variants>>>,
+    /// The limiter with each of the rules that may hold for a key.
+    pub(super) variants: Arc<Variants>,
+    /// The same with this process's part of the rules, for when the store does not answer.
+    pub(super) fallback: Arc<Variants>,
+    /// May keys have other rules than its own?
+    pub(super) varies: bool,
     /// Is an address a part of its keys?
     pub(super) by_address: bool,
 }
@@ -44,7 +49,8 @@ pub struct Limiter {
 /// A limiter with the rules by which it decides now.
 pub(super) enum InForce<'a> {
     Policy(&'a Arc<LimiterSpec>),
-    Share(Guard<Arc<LimiterSpec>>),
+    Share(Guard<Arc<Variants>>),
+    Made(Arc<LimiterSpec>),
 }
 
 impl Deref for InForce<'_> {
@@ -54,7 +60,8 @@ impl Deref for InForce<'_> {
     fn deref(&self) -> &Arc<LimiterSpec> {
         match self {
             InForce::Policy(spec) => spec,
-            InForce::Share(spec) => spec,
+            InForce::Share(share) => &share.own,
+            InForce::Made(spec) => spec,
         }
     }
 }
@@ -116,13 +123,17 @@ impl Limiter {
         shares: &Shares,
     ) -> Limiter {
         let share = shares.of(spec);
+        let whole = |made: fn(&Rules, f64) -> Rules, share| Variants::of(spec, |rules| Some(made(rules, share)));
+        let variants = Arc::new(whole(|rules, _| rules.clone(), 1.0).expect("each of its rules can be copied"));
         let fallback = match store.is_embedded() || local_share >= 1.0 {
-            true => Arc::clone(spec),
-            false => Arc::new(LimiterSpec { rules: share_of(&spec.rules, local_share), ..LimiterSpec::clone(spec) }),
+            true => Arc::clone(&variants),
+            false => Arc::new(whole(share_of, local_share).expect("a part can be made of all rules")),
         };
-        let table = memory.table(spec.scope(), spec.shape(), &fallback.rules);
+        let table = memory.table(spec.scope(), spec.shape(), &fallback.own.rules);
+        table.set_variants(fallback.others());
         let store = if share.is_some() { local } else { store }.clone();
-        Limiter { spec: Arc::clone(spec), table, store, share, fallback, by_address: spec.is_by_address() }
+        let (by_address, varies) = (spec.is_by_address(), !spec.matches.is_empty());
+        Limiter { spec: Arc::clone(spec), table, store, share, variants, fallback, varies, by_address }
     }
 
     /// Its definition.
@@ -140,13 +151,7 @@ impl Limiter {
         }
     }
 
-    /// The limiter with the rules by which it decides now; `None`: it is disabled, allows everything and counts nothing.
-    #[inline]
-    pub(super) fn enforced(&self) -> Option<InForce<'_>> {
-        self.is_enforced().then(|| self.in_force())
-    }
-
-    /// False while it is disabled.
+    /// False while it is disabled: then it allows everything and counts nothing.
     #[must_use]
     #[inline]
     pub fn is_enforced(&self) -> bool {
@@ -165,12 +170,12 @@ impl Limiter {
 
     /// What it answers while it is disabled.
     pub fn disabled_answer(&self, at: Micros) -> Answer {
-        super::plan::unasked(Some(&self.spec), at)
+        super::plan::unasked(Some((&self.spec, super::plan::Role::Disabled)), at)
     }
 
     /// Counts a decision that its table did not make.
     pub(super) fn note(&self, key: &[u8], ruling: &Ruling, all_allow: bool, intent: Intent, at: Micros) {
-        self.table.note(&self.fallback.rules, key, ruling, all_allow, intent, at);
+        self.table.note(&self.fallback.own.rules, key, ruling, all_allow, intent, at);
     }
 
     pub(super) fn layout(&self) -> Layout {

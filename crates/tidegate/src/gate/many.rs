@@ -2,7 +2,7 @@
 
 use super::Gate;
 use super::limiter::{InForce, Limiter};
-use super::plan::answered;
+use super::plan::{Check, NEVER, Role, UNLIMITED, answered, unasked};
 use crate::{Answer, AskError};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub enum HitAnswer {
     },
     /// The limiter is disabled.
     Disabled,
+    /// The limiter does not limit this key.
+    Unlimited,
 }
 
 /// The time of hits that came together: the clock's, and until when a store may answer them.
@@ -66,11 +68,6 @@ impl Batch {
 }
 
 impl HitAnswer {
-    #[inline]
-    fn of(ruled: Ruled<'_>) -> HitAnswer {
-        ruled.map_or(HitAnswer::Disabled, |(spec, ruling)| HitAnswer::ruled(spec, ruling))
-    }
-
     /// A ruling by the rules of `spec`.
     #[inline]
     pub(super) fn ruled(spec: &InForce<'_>, ruling: Ruling) -> HitAnswer {
@@ -102,7 +99,7 @@ impl Gate {
         let Some(first) = hits.first() else { return };
         if hits.iter().all(|hit| Arc::ptr_eq(&hit.limiter.table, &first.limiter.table)) {
             let keys = hits.iter().map(|hit| hit.key);
-            return hit_same(first.limiter, keys, cost, batch.now, |place, ruled| each(place, HitAnswer::of(ruled)));
+            return hit_all(first.limiter, keys, cost, batch.now, each);
         }
         // One pass for each limiter.
         let mut left: Vec<usize> = (0..hits.len()).collect();
@@ -110,7 +107,7 @@ impl Gate {
             let same: Vec<usize> =
                 left.extract_if(.., |place| Arc::ptr_eq(&hits[*place].limiter.table, &limiter.table)).collect();
             let keys = same.iter().map(|place| hits[*place].key);
-            hit_same(limiter, keys, cost, batch.now, |index, ruled| each(same[index], HitAnswer::of(ruled)));
+            hit_all(limiter, keys, cost, batch.now, |index, answer| each(same[index], answer));
         }
     }
 
@@ -124,11 +121,13 @@ impl Gate {
         let keys: Vec<Cow<'_, [u8]>> = keys.iter().map(|key| limiter.spec.key_by_name(key)).collect();
         keys.iter().try_for_each(|key| check_key(key))?;
         keys.iter().for_each(|key| self.record_hit(&limiter, key, cost));
-        let (now, mut answers) = (self.now(), Vec::with_capacity(keys.len()));
-        hit_same(&limiter, keys.iter().map(|key| &**key), cost, now, |_, ruled| {
-            answers.push(
-                ruled.map_or_else(|| limiter.disabled_answer(now), |(spec, ruling)| answered(spec, &ruling, now)),
-            );
+        let now = self.now();
+        if !limiter.is_uniform() {
+            return Ok(keys.iter().map(|key| self.answer_by_standing(&limiter, key, cost, now)).collect());
+        }
+        let mut answers = Vec::with_capacity(keys.len());
+        hit_same(&limiter, keys.iter().map(|key| &**key), cost, now, |_, spec, ruling| {
+            answers.push(answered(spec, &ruling, now));
         });
         Ok(answers)
     }
@@ -141,45 +140,114 @@ impl Gate {
     }
 
     async fn ask_one(&self, Hit { limiter, key }: &Hit<'_>, asked: &Asked, batch: &Batch) -> HitAnswer {
-        let Some(spec) = limiter.enforced() else { return HitAnswer::Disabled };
+        let check = Check::of(limiter, Cow::Borrowed(key), &[]);
+        if let Some(answer) = unasked_hit(&check, batch.now) {
+            return answer;
+        }
+        let spec = &check.spec;
         if limiter.is_shared() {
             let ruling = limiter.table.decide(&spec.rules, key, asked.cost, Intent::Hit, || batch.now);
-            return HitAnswer::ruled(&spec, ruling);
+            return HitAnswer::ruled(spec, ruling);
         }
         if !limiter.store.answers() {
-            return self.hit_degraded(limiter, key, asked.cost);
+            return self.hit_degraded(limiter, &check.basis, key, asked.cost);
         }
-        let questions = [limiter.question(&spec, key)];
+        let questions = [check.question()];
         let outcome = limiter.store.decide(&questions, asked).await;
         self.0.errors.note(&questions, Intent::Hit, &outcome);
         match outcome.as_ref().map(|(at, told)| (*at, told.as_slice())) {
             Ok((at, [told])) => {
                 limiter.note(key, &told.ruling, told.ruling.is_allowed(), Intent::Hit, at);
-                HitAnswer::ruled(&spec, told.ruling)
+                HitAnswer::ruled(spec, told.ruling)
             }
-            _ => self.hit_degraded(limiter, key, asked.cost),
+            _ => self.hit_degraded(limiter, &check.basis, key, asked.cost),
+        }
+    }
+
+    /// A hit through a handle, where keys have different rules. `None`: no limit was asked.
+    #[cold]
+    pub(super) fn hit_by_standing(
+        &self,
+        limiter: &Limiter,
+        key: &[u8],
+        cost: u32,
+        clock: impl Fn() -> Micros,
+    ) -> Option<Ruling> {
+        let check = Check::of(limiter, Cow::Borrowed(key), &[]);
+        match unasked_hit(&check, clock()) {
+            Some(HitAnswer::Ruled { ruling, .. }) => Some(ruling),
+            Some(_) => None,
+            None => Some(limiter.table.decide(&check.spec.rules, key, cost, Intent::Hit, clock)),
+        }
+    }
+
+    /// The same as an answer.
+    fn answer_by_standing(&self, limiter: &Limiter, key: &[u8], cost: u32, now: Micros) -> Answer {
+        let check = Check::of(limiter, Cow::Borrowed(key), &[]);
+        match unasked_hit(&check, now) {
+            None => answered(&check.spec, &hit_one(&check, cost, now), now),
+            Some(HitAnswer::Ruled { ruling, .. }) => answered(&check.spec, &ruling, now),
+            Some(_) => unasked(Some((&limiter.spec, check.role)), now),
         }
     }
 }
 
-/// A ruling with the rules that it was made by; `None`: the limiter is disabled.
-type Ruled<'a> = Option<(&'a InForce<'a>, Ruling)>;
+/// The answer to a hit whose limiter asks no store for it; `None`: limits decide.
+fn unasked_hit(check: &Check<'_>, at: Micros) -> Option<HitAnswer> {
+    match check.role {
+        Role::Enforced => None,
+        Role::Disabled => Some(HitAnswer::Disabled),
+        Role::Unlimited => {
+            check.note(&UNLIMITED, true, Intent::Hit, at);
+            Some(HitAnswer::Unlimited)
+        }
+        Role::Denied => {
+            check.note(&NEVER, false, Intent::Hit, at);
+            Some(HitAnswer::ruled(&check.spec, NEVER))
+        }
+    }
+}
 
-/// Hits of one limiter on the embedded store, in their order; `each` gets a hit's place among `keys`.
+/// One hit of a batch, on the embedded store.
+fn hit_one(check: &Check<'_>, cost: u32, now: Micros) -> Ruling {
+    let mut told = UNLIMITED;
+    let keys = [&*check.key].into_iter();
+    check.limiter.table.hit_many(&check.spec.rules, keys, cost, now, |ruling| told = ruling);
+    told
+}
+
+/// Hits of one limiter on the embedded store, in their order.
+#[inline]
+fn hit_all<'k>(
+    limiter: &Limiter,
+    keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
+    cost: u32,
+    now: Micros,
+    mut each: impl FnMut(usize, HitAnswer),
+) {
+    if limiter.is_uniform() {
+        return hit_same(limiter, keys, cost, now, |place, spec, ruling| each(place, HitAnswer::ruled(spec, ruling)));
+    }
+    for (place, key) in keys.enumerate() {
+        let check = Check::of(limiter, Cow::Borrowed(key), &[]);
+        let decide = || HitAnswer::ruled(&check.spec, hit_one(&check, cost, now));
+        each(place, unasked_hit(&check, now).unwrap_or_else(decide));
+    }
+}
+
+/// Hits of one limiter whose keys have the same rules, on the embedded store, in their order; `each` gets a hit's place among `keys`.
 #[inline]
 fn hit_same<'k>(
     limiter: &Limiter,
     keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
     cost: u32,
     now: Micros,
-    mut each: impl FnMut(usize, Ruled<'_>),
+    mut each: impl FnMut(usize, &InForce<'_>, Ruling),
 ) {
-    let Some(spec) = limiter.enforced() else {
-        return (0..keys.len()).for_each(|place| each(place, None));
-    };
+    let spec = limiter.in_force();
     let mut place = 0;
     limiter.table.hit_many(&spec.rules, keys, cost, now, |ruling| {
-        each(place, Some((&spec, ruling)));
+        each(place, &spec, ruling);
         place += 1;
     });
 }

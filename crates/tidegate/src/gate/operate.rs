@@ -4,6 +4,7 @@
 //! They are async, as a store may be on another machine; on the embedded store they never wait, see [`Gate::at_once`].
 
 use super::limiter::Limiter;
+use super::standing::{Effect, Standing};
 use super::{Cursor, Gate, LimiterInfo, Page, Usage};
 use crate::{Analyzed, AskError, Incremented, Request, Status, Target};
 use std::borrow::Cow;
@@ -73,10 +74,11 @@ impl Gate {
     ) -> Result<Incremented, AskError> {
         let (limiter, key) = &self.limiter_of(limiter, key)?;
         limiter.check_buckets("increment")?;
-        let Some(spec) = limiter.enforced() else {
+        if !limiter.is_enforced() {
             let timestamp = at.unwrap_or_else(|| self.now());
             return Ok(Incremented { timestamp, counted: false, degraded: None });
-        };
+        }
+        let spec = limiter.standing_by_name(key).spec;
         let question = limiter.question(&spec, key);
         let told = self.within_deadline(limiter, &question, async |when| {
             limiter.store.increment(&question, count, at, when).await
@@ -96,9 +98,18 @@ impl Gate {
     pub async fn analyze(&self, limiter: &str, key: &[u8], if_blocked: IfBlocked) -> Result<Analyzed, AskError> {
         let (limiter, key) = &self.limiter_of(limiter, key)?;
         limiter.check_buckets("analyze")?;
-        let Some(spec) = limiter.enforced() else {
+        if !limiter.is_enforced() {
             return Ok(Analyzed { at: self.now(), status: Status::Ok, degraded: None });
+        }
+        let Standing { spec, effect, .. } = limiter.standing_by_name(key);
+        let status = match effect {
+            Effect::Limits => None,
+            Effect::Unlimited => Some(Status::Ok),
+            Effect::Deny => Some(Status::Denied),
         };
+        if let Some(status) = status {
+            return Ok(Analyzed { at: self.now(), status, degraded: None });
+        }
         let question = limiter.question(&spec, key);
         let found = self
             .within_deadline(limiter, &question, async |when| limiter.store.analyze(&question, if_blocked, when).await);
@@ -116,7 +127,7 @@ impl Gate {
     /// replicas of a proxy that count together would not see the block.
     pub async fn block(&self, limiter: &str, key: &[u8], span: Micros) -> Result<Micros, AskError> {
         let (limiter, key) = &self.limiter_of(limiter, key)?;
-        let spec = limiter.in_force();
+        let spec = limiter.standing_by_name(key).spec;
         self.0.shared_blocks.check(&spec)?;
         let until = limiter.store.block(&limiter.question(&spec, key), span, self.when()).await?;
         let until = until.ok_or_else(|| AskError::Full { limiter: spec.name.clone() })?;
@@ -130,7 +141,7 @@ impl Gate {
     /// When there is no such limiter, the key is bad, or the store does not answer.
     pub async fn unblock(&self, limiter: &str, key: &[u8]) -> Result<bool, AskError> {
         let (limiter, key) = &self.limiter_of(limiter, key)?;
-        let spec = limiter.in_force();
+        let spec = limiter.standing_by_name(key).spec;
         let was_blocked = limiter.store.unblock(&limiter.question(&spec, key), self.when()).await?;
         self.0.shared_blocks.remove(&spec, key);
         Ok(was_blocked)

@@ -5,11 +5,12 @@
 //! with, so that headers and explanations cannot print others.
 
 use super::limiter::{InForce, Limiter, Live};
+use super::standing::{Basis, Effect, Standing};
 use crate::{Answer, AskError, Explained, LimiterSpec, Reason, Request, Target};
 use std::borrow::Cow;
 use std::sync::Arc;
-use tidegate_core::all_or_nothing::Ruling;
-use tidegate_core::{Micros, Verdict, check_key};
+use tidegate_core::all_or_nothing::{self, Intent, Ruling};
+use tidegate_core::{Decision, Micros, Rate, Verdict, check_key};
 use tidegate_store::{Answers, Part, PartAnswer, Question};
 
 /// Everything that one request is checked against, in definition order.
@@ -21,7 +22,9 @@ pub(super) struct Check<'a> {
     pub(super) key: Cow<'a, [u8]>,
     pub(super) role: Role,
     /// The limiter with the rules in force.
-    spec: InForce<'a>,
+    pub(super) spec: InForce<'a>,
+    /// Whose rules they are.
+    pub(super) basis: Basis,
 }
 
 /// What a limiter has to say in a request. Looked at once: a limiter may be switched while the request is decided.
@@ -31,13 +34,30 @@ pub(super) enum Role {
     Enforced,
     /// It is disabled: named in the answer, and not asked.
     Disabled,
+    /// It does not limit this key: not asked either.
+    Unlimited,
+    /// It lets nothing of this key pass: it decides, no limiter is asked, and nothing is charged.
+    Denied,
 }
 
 impl<'a> Check<'a> {
-    fn new(limiter: &'a Limiter, key: Cow<'a, [u8]>) -> Result<Check<'a>, AskError> {
+    /// What a limiter has to say of a key, in a request with these attributes.
+    pub(super) fn of(limiter: &'a Limiter, key: Cow<'a, [u8]>, attributes: &[(&str, &[u8])]) -> Check<'a> {
+        if !limiter.is_enforced() {
+            return Check { limiter, key, role: Role::Disabled, spec: limiter.in_force(), basis: Basis::Own };
+        }
+        let Standing { spec, basis, effect } = limiter.standing(&key, attributes);
+        let role = match effect {
+            Effect::Limits => Role::Enforced,
+            Effect::Unlimited => Role::Unlimited,
+            Effect::Deny => Role::Denied,
+        };
+        Check { limiter, key, role, spec, basis }
+    }
+
+    fn new(limiter: &'a Limiter, key: Cow<'a, [u8]>, attributes: &[(&str, &[u8])]) -> Result<Check<'a>, AskError> {
         check_key(&key)?;
-        let role = if limiter.is_enforced() { Role::Enforced } else { Role::Disabled };
-        Ok(Check { limiter, key, role, spec: limiter.in_force() })
+        Ok(Check::of(limiter, key, attributes))
     }
 
     pub(super) fn is_enforced(&self) -> bool {
@@ -49,14 +69,19 @@ impl<'a> Check<'a> {
         Part { table: &self.limiter.table, rules: &self.spec.rules, key: &self.key }
     }
 
-    /// The same, by this process's part of the rules: the store does not answer.
-    pub(super) fn fallback_part(&self) -> Part<'_> {
-        Part { table: &self.limiter.table, rules: &self.limiter.fallback.rules, key: &self.key }
+    /// Decides by this process's part of the rules from here on: the store does not answer.
+    pub(super) fn fall_back(self) -> Check<'a> {
+        Check { spec: self.limiter.fallback_for(&self.basis), ..self }
     }
 
-    /// Decides by this process's part of the rules from here on.
-    pub(super) fn fall_back(self) -> Check<'a> {
-        Check { spec: InForce::Policy(&self.limiter.fallback), ..self }
+    /// The limiter with the whole rules, also after [`Check::fall_back`].
+    pub(super) fn whole(&self) -> InForce<'a> {
+        self.limiter.whole_for(&self.basis)
+    }
+
+    /// Counts a decision that no table made.
+    pub(super) fn note(&self, ruling: &Ruling, all_allow: bool, intent: Intent, at: Micros) {
+        self.limiter.note(&self.key, ruling, all_allow, intent, at);
     }
 
     pub(super) fn question(&self) -> Question<'_> {
@@ -73,12 +98,12 @@ impl<'a> Plan<'a> {
         match request.target {
             Target::Limiter { name, key } => {
                 let limiter = live.limiter_for(name, key)?;
-                Ok(Plan(vec![Check::new(limiter, limiter.spec.key_by_name(key))?]))
+                Ok(Plan(vec![Check::new(limiter, limiter.spec.key_by_name(key), &[])?]))
             }
             Target::Attributes { domain, attributes } => {
-                let matching = live
-                    .of_domain(domain)
-                    .filter_map(|limiter| Some(Check::new(limiter, Cow::Owned(limiter.spec.key_of(attributes)?))));
+                let matching = live.of_domain(domain).filter_map(|limiter| {
+                    Some(Check::new(limiter, Cow::Owned(limiter.spec.key_of(attributes)?), attributes))
+                });
                 matching.collect::<Result<_, _>>().map(Plan)
             }
         }
@@ -95,14 +120,40 @@ impl<'a> Plan<'a> {
         self.0.iter().all(|check| check.limiter.store.is_embedded())
     }
 
+    /// The answer where a limiter lets nothing of its key pass: no other limiter is asked, and nothing is charged.
+    pub(super) fn denied(&self, request: &Request<'_>, clock: impl FnOnce() -> Micros) -> Option<Answer> {
+        let denying = self.0.iter().find(|check| check.role == Role::Denied)?;
+        let at = clock();
+        denying.note(&NEVER, false, request.intent, at);
+        let mut answer = answered(&denying.spec, &NEVER, at);
+        if request.explain {
+            let explained = self.0.iter().map(|check| Explained {
+                decided: std::ptr::eq(check, denying),
+                limits: match check.role {
+                    Role::Denied => check.spec.rules.limits().iter().map(|limit| (*limit, NEVER.decision)).collect(),
+                    _ => Vec::new(),
+                },
+                ..explain(check, None, None, at)
+            });
+            answer.explanation = explained.collect();
+        }
+        Some(answer)
+    }
+
     /// The answer to a request, from what each limiter that was asked has said.
     pub(super) fn combine(&self, (at, answers): Answers, request: &Request<'_>) -> Answer {
         let deciding = Ruling::deciding(answers.iter().map(|answer| &answer.ruling));
         let decided = deciding.and_then(|index| Some((self.enforced().nth(index)?, &answers[index].ruling)));
         let mut answer = match decided {
             Some((check, ruling)) => answered(&check.spec, ruling, at),
-            None => unasked(self.0.first().map(|check| &check.limiter.spec), at),
+            None => {
+                let unlimited = self.0.iter().find(|check| check.role == Role::Unlimited);
+                unasked(unlimited.or(self.0.first()).map(|check| (&check.limiter.spec, check.role)), at)
+            }
         };
+        for check in self.0.iter().filter(|check| check.role == Role::Unlimited) {
+            check.note(&UNLIMITED, answer.allowed, request.intent, at);
+        }
         if request.explain {
             let mut said = answers.into_iter().enumerate();
             let explained = self.0.iter().map(|check| {
@@ -136,12 +187,22 @@ pub(super) fn answered(spec: &Arc<LimiterSpec>, ruling: &Ruling, at: Micros) -> 
     }
 }
 
-/// No limiter was asked: none matched, or those that did are disabled.
-pub(super) fn unasked(disabled: Option<&Arc<LimiterSpec>>, at: Micros) -> Answer {
+/// What a limiter says that lets nothing of a key pass.
+pub(super) const NEVER: Ruling = ruling(Verdict::NEVER, 0, all_or_nothing::Reason::Blocked);
+/// What a limiter says that does not limit a key.
+pub(super) const UNLIMITED: Ruling = ruling(Verdict::Allow, u32::MAX, all_or_nothing::Reason::Ok);
+
+const fn ruling(verdict: Verdict, limit: u32, reason: all_or_nothing::Reason) -> Ruling {
+    let decision = Decision { verdict, limit, remaining: limit, reset_after: Micros::ZERO, rate: Rate::new(0.0) };
+    Ruling { limit_index: 0, decision, reason }
+}
+
+/// No limiter was asked: none matched, or those that did are disabled or do not limit the key.
+pub(super) fn unasked(limiter: Option<(&Arc<LimiterSpec>, Role)>, at: Micros) -> Answer {
     Answer {
         allowed: true,
-        reason: if disabled.is_some() { Reason::Disabled } else { Reason::Ok },
-        limiter: disabled.map(Arc::clone),
+        reason: if limiter.is_some_and(|(_, role)| role == Role::Disabled) { Reason::Disabled } else { Reason::Ok },
+        limiter: limiter.map(|(spec, _)| Arc::clone(spec)),
         limit_index: 0,
         limit: None,
         remaining: None,
@@ -160,8 +221,10 @@ fn explain(check: &Check<'_>, said: Option<(usize, PartAnswer)>, deciding: Optio
     Explained {
         limiter: Arc::clone(&check.spec),
         key: check.key.to_vec(),
-        enabled: said.is_some(),
+        enabled: check.role != Role::Disabled,
         decided,
+        unlimited: check.role == Role::Unlimited,
+        matched: if let Basis::Match(index) = check.basis { Some(index) } else { None },
         blocked_until: said.as_ref().map(|said| said.blocked_until).filter(|until| *until > at),
         sketched: said.as_ref().is_some_and(|said| said.sketched),
         limits: limits.zip(said.into_iter().flat_map(|said| said.decisions)).collect(),

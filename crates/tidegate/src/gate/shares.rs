@@ -4,6 +4,7 @@
 //! decision can take from one window by another's share. Here are only the rules in force, which change with what is
 //! assigned to this process, and survive a reload.
 
+use super::standing::Variants;
 use super::{Gate, Limiter};
 use crate::{LimiterSpec, Replicas, Windows};
 use arc_swap::ArcSwap;
@@ -20,12 +21,12 @@ struct Share {
     schedule: Schedule,
     is_numbered: bool,
     windows: Windows,
-    in_force: Arc<ArcSwap<LimiterSpec>>,
+    in_force: Arc<ArcSwap<Variants>>,
 }
 
 impl Shares {
     /// The limiter with this process's share of its rules; `None`: replicas do not share it.
-    pub(super) fn of(&self, spec: &Arc<LimiterSpec>) -> Option<Arc<ArcSwap<LimiterSpec>>> {
+    pub(super) fn of(&self, spec: &Arc<LimiterSpec>) -> Option<Arc<ArcSwap<Variants>>> {
         let Replicas::Share(numbered) = spec.replicas else { return None };
         let windows = spec.rules.limits().first()?.windows();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +49,7 @@ impl Shares {
         Some(in_force)
     }
 
-    fn assign(&self, spec: &LimiterSpec, schedule: Schedule) {
+    fn assign(&self, spec: &Arc<LimiterSpec>, schedule: Schedule) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(known), Some(shared)) = (all.get_mut(&spec.name), with_share(spec, &schedule)) {
             known.in_force.store(Arc::new(shared));
@@ -58,8 +59,8 @@ impl Shares {
 }
 
 /// The policy has made sure that the limiter can be shared.
-fn with_share(spec: &LimiterSpec, schedule: &Schedule) -> Option<LimiterSpec> {
-    Some(LimiterSpec { rules: spec.rules.shared(schedule)?, ..spec.clone() })
+fn with_share(spec: &Arc<LimiterSpec>, schedule: &Schedule) -> Option<Variants> {
+    Variants::of(spec, |rules| rules.shared(schedule))
 }
 
 impl Limiter {

@@ -11,6 +11,7 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario {
         name: "limited for a period and a resolution",
         limiters: &[("a", Algorithm::Buckets, &["5 per 20s"], None)],
+        matches: &[],
         script: "
             0         u increment 5 -> counted
             0         v increment 5 -> counted
@@ -24,6 +25,7 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario {
         name: "limited from the fifth for a period and a block",
         limiters: TWO,
+        matches: &[],
         script: "
             0    u increment 4 -> counted
             0    u analyze     -> ok
@@ -35,6 +37,7 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario {
         name: "the second check sees further back",
         limiters: TWO,
+        matches: &[],
         script: "
             0    u increment 4 -30 -> counted
             0    u increment 2     -> counted
@@ -45,6 +48,7 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario {
         name: "free exactly at the end of a block and not listed then",
         limiters: TWO,
+        matches: &[],
         script: "
             0          u increment 5 -> counted
             0          u ok          -> false
@@ -57,6 +61,7 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario {
         name: "blocks again while the history exceeds",
         limiters: &[("a", Algorithm::Buckets, &["5 per 40s block 10s"], None)],
+        matches: &[],
         script: "
             0    u increment 5 -> counted
             5    u analyze     -> limited 5 of 5 per 40s block 10s until 15
@@ -68,6 +73,7 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario {
         name: "increments never block and analyses never count",
         limiters: &[("a", Algorithm::Buckets, &["2 per 20s"], None)],
+        matches: &[],
         script: "
             0    u analyze     -> ok
             0    all tracked   ->
@@ -84,6 +90,7 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario {
         name: "a count of nothing is fine without a history",
         limiters: &[("a", Algorithm::Buckets, &["0 per 20s"], None)],
+        matches: &[],
         script: "
             0    u ok          -> true
             0    u hit 1       -> deny left=0 retry=never cost_above_limit
@@ -94,6 +101,7 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario {
         name: "what is older than the history is not counted",
         limiters: &[("a", Algorithm::Buckets, &["1 per 60s"], None)],
+        matches: &[],
         script: "
             0    u increment 1 -61 -> dropped
             0    u ok              -> true
@@ -103,6 +111,7 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario {
         name: "a hit asks and counts in one step",
         limiters: TWO,
+        matches: &[],
         script: "
             0    u hit 4       -> allow left=1
             0    u hit 2       -> deny left=0 retry=40 limited
@@ -114,6 +123,7 @@ pub(crate) const ALL: [Scenario; 10] = [
     Scenario {
         name: "unblocking all forgets the blocked and keeps the others",
         limiters: TWO,
+        matches: &[],
         script: "
             0    a increment 5 -> counted
             0    b increment 6 -> counted

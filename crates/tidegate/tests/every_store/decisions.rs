@@ -7,6 +7,7 @@ pub(crate) const ALL: [Scenario; 11] = [
     Scenario {
         name: "a token bucket refills",
         limiters: &[("tokens", Algorithm::TokenBucket, &["3 per 3s"], None)],
+        matches: &[],
         script: "
             0    k hit 1  -> allow left=2
             0    k hit 3  -> deny left=2 retry=1 limited
@@ -19,6 +20,7 @@ pub(crate) const ALL: [Scenario; 11] = [
     Scenario {
         name: "a fixed window begins with the first hit",
         limiters: &[("fixed", Algorithm::FixedWindow, &["2 per 10s"], None)],
+        matches: &[],
         script: "
             3         k hit 1  -> allow left=1
             4         k hit 1  -> allow left=0
@@ -30,6 +32,7 @@ pub(crate) const ALL: [Scenario; 11] = [
     Scenario {
         name: "aligned windows begin at multiples of the period",
         limiters: &[("aligned", Algorithm::AlignedWindow, &["2 per 10s"], None)],
+        matches: &[],
         script: "
             3    k hit 2  -> allow left=0
             9    k hit 1  -> deny left=0 retry=1 limited
@@ -41,6 +44,7 @@ pub(crate) const ALL: [Scenario; 11] = [
     Scenario {
         name: "two limits are charged together and a denial blocks",
         limiters: &[("blocking", Algorithm::AlignedWindow, &["2 per minute", "3 per hour block 2h"], None)],
+        matches: &[],
         script: "
             0    k hit 1  -> allow left=1
             0    k peek 2 -> deny left=1 retry=40 limited
@@ -57,6 +61,7 @@ pub(crate) const ALL: [Scenario; 11] = [
     Scenario {
         name: "a sliding log is exact",
         limiters: &[("log", Algorithm::SlidingLog, &["2 per 10s"], None)],
+        matches: &[],
         script: "
             0    k hit 1  -> allow left=1
             4    k hit 1  -> allow left=0
@@ -68,6 +73,7 @@ pub(crate) const ALL: [Scenario; 11] = [
     Scenario {
         name: "a sliding window weighs the one before",
         limiters: &[("sliding", Algorithm::SlidingWindow, &["10 per 10s"], None)],
+        matches: &[],
         script: "
             0    k hit 10 -> allow left=0
             9    k hit 1  -> deny left=0 retry=2 limited
@@ -78,6 +84,7 @@ pub(crate) const ALL: [Scenario; 11] = [
     Scenario {
         name: "a strict average decides by its rate",
         limiters: &[("strict", Algorithm::StrictAverage, &["2 per 10s"], None)],
+        matches: &[],
         script: "
             0    k hit 1  -> allow left=1
             1    k hit 1  -> allow left=1
@@ -88,6 +95,7 @@ pub(crate) const ALL: [Scenario; 11] = [
     Scenario {
         name: "a leaky average decides by its rate",
         limiters: &[("leaky", Algorithm::LeakyAverage, &["2 per 10s"], None)],
+        matches: &[],
         script: "
             0    k hit 1  -> allow left=1
             1    k hit 1  -> allow left=1
@@ -98,6 +106,7 @@ pub(crate) const ALL: [Scenario; 11] = [
     Scenario {
         name: "buckets count and block",
         limiters: &[("buckets", Algorithm::Buckets, &["5 per 20s block 40s"], None)],
+        matches: &[],
         script: "
             0    k hit 4  -> allow left=1
             5    k peek 2 -> deny left=1 retry=25 limited
@@ -112,6 +121,7 @@ pub(crate) const ALL: [Scenario; 11] = [
             ("user", Algorithm::SlidingLog, &["2 per minute"], Some("user")),
             ("address", Algorithm::FixedWindow, &["3 per minute"], Some("ip")),
         ],
+        matches: &[],
         script: "
             0    user=u1 ip=a hit 1  -> allow left=1 by user
             0    user=u1 ip=a hit 1  -> allow left=0 by user
@@ -130,6 +140,7 @@ pub(crate) const ALL: [Scenario; 11] = [
             ("person", Algorithm::AlignedWindow, &["2 per day"], Some("user")),
             ("team", Algorithm::AlignedWindow, &["3 per day"], Some("team")),
         ],
+        matches: &[],
         script: "
             0    user=u1 team=a hit 1  -> allow left=1 by person
             0    user=u1 team=a hit 2  -> deny left=1 retry=6400 limited by person

@@ -1,7 +1,7 @@
 //! The same scenarios on every store, each as far as its [`tidegate::Capabilities`] go.
 //!
 //! [`stores::Kind`] is the one list of stores; `decisions.rs` and `actions.rs` are the scenarios as texts, which
-//! [`play`] reads; `flags.rs` and `faults.rs` those of two gates and of servers that stop and die. A store's servers are
+//! [`play`] reads, and `steering.rs` those of limits by value; `flags.rs` and `faults.rs` those of two gates and of servers that stop and die. A store's servers are
 //! started once for all its scenarios: starting a cluster takes longer than playing them.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
@@ -10,6 +10,7 @@ mod decisions;
 mod faults;
 mod flags;
 mod play;
+mod steering;
 mod stores;
 
 use stores::Kind;
@@ -17,7 +18,7 @@ use stores::Kind;
 /// What a store that works answers.
 fn check(kind: Kind) {
     let store = kind.start();
-    for scenario in decisions::ALL.iter().chain(&actions::ALL) {
+    for scenario in decisions::ALL.iter().chain(&actions::ALL).chain(&steering::ALL) {
         play::check(&store, scenario);
     }
     actions::any_identifier_survives_listing_and_scopes_stay_apart(&store);

@@ -2,8 +2,8 @@
 
 use crate::stores::{Store, patient};
 use tidegate::{
-    Algorithm, AskError, Capabilities, Clock, Gate, Grid, Layout, LimiterSpec, Micros, Policy, Request, Rules, Status,
-    Target,
+    Algorithm, AskError, Capabilities, Clock, Condition, Gate, Grid, Layout, LimiterSpec, Match, Micros, Outcome,
+    Policy, Request, Rules, Status, Target, Value,
 };
 
 /// When scenarios take place: a multiple of ten seconds long after the epoch.
@@ -23,6 +23,8 @@ pub(crate) const T: u64 = 1_700_000_000;
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) limiters: &'static [Limiter],
+    /// Limiter, conditions as `NAME=VALUE…`, and limits separated by `;`, `unlimited` or `deny`.
+    pub(crate) matches: &'static [(&'static str, &'static str, &'static str)],
     pub(crate) script: &'static str,
 }
 
@@ -50,6 +52,7 @@ fn scope(scenario: &Scenario, layout: &str) -> String {
 
 fn play(store: &Store, scenario: &Scenario, can: (&Capabilities, Layout), placed: impl Fn(LimiterSpec) -> LimiterSpec) {
     let (first, others) = scenario.limiters.split_first().unwrap();
+    let spec = |limiter: &Limiter| matching(spec(limiter), scenario.matches);
     let limiters = || [placed(spec(first))].into_iter().chain(others.iter().map(spec)).collect::<Vec<_>>();
     let gate = store.gate(limiters(), patient(), Clock::manual(at("0")));
     // What every store says is what the embedded one says, to the last figure.
@@ -99,6 +102,27 @@ pub(crate) fn spec((name, algorithm, limits, by): &Limiter) -> LimiterSpec {
         Some(by) => spec.by(Some("all"), &[by]),
         None => spec,
     }
+}
+
+fn matching(spec: LimiterSpec, matches: &[(&str, &str, &str)]) -> LimiterSpec {
+    let one = |(_, conditions, outcome): &(&str, &str, &str)| Match {
+        conditions: conditions.split(' ').map(condition).collect(),
+        outcome: match *outcome {
+            "unlimited" => Outcome::Unlimited,
+            "deny" => Outcome::Deny,
+            limits => {
+                let limits: Vec<_> = limits.split(';').map(|text| text.parse().unwrap()).collect();
+                Outcome::Limits(spec.rules.with_limits(&limits).unwrap())
+            }
+        },
+    };
+    let matches = matches.iter().filter(|(limiter, ..)| *limiter == spec.name).map(one).collect();
+    LimiterSpec { matches, ..spec }
+}
+
+fn condition(text: &str) -> Condition {
+    let (name, value) = text.split_once('=').unwrap();
+    Condition { attribute: name.to_owned(), values: vec![Value::of(name, value).unwrap()] }
 }
 
 /// What a line says, and of a decision all that was answered.

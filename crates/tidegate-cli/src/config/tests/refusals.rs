@@ -290,3 +290,52 @@ fn every_mistake_is_told_and_none_twice() {
         assert_eq!(told, parts.len(), "{text}");
     }
 }
+
+#[test]
+fn a11_matches_are_checked() {
+    let limiter =
+        "[[limiter]]\nname = \"a\"\nby = [\"user\"]\nlimits = [\"5 per minute\", \"9 per hour\"]\n[[limiter.match]]\n";
+    for (settings, parts) in [
+        (
+            "user = \"gold*\"",
+            "5:1: limiter \"a\" match 1: it says nothing; add limits = [\"…\"], unlimited = true or deny = true",
+        ),
+        ("user = \"x\"\ndeny = true\nunlimited = true", "limiter \"a\" match 1: it says two things; keep one of"),
+        ("deny = true", "5:1: limiter \"a\": match 1: it has no condition; add one, such as user = \"gold*\""),
+        (
+            "user = 7\ndeny = true",
+            "6:8: limiter \"a\" match 1 user: 7 is a number, not a string; write user = \"gold*\"",
+        ),
+        ("user = [\"a\", \"\"]\ndeny = true", "6:14: limiter \"a\" match 1 user: \"\" matches nothing"),
+        (
+            "ip = \"10.0.0.1/8\"\ndeny = true",
+            "6:6: limiter \"a\" match 1 ip: \"10.0.0.1/8\" is an address inside a network",
+        ),
+        (
+            "user = \"x\"\nlimits = [\"50 per minute\"]",
+            "7:10: limiter \"a\" match 1 limits: 1 limits cannot stand in for the limiter's 2; write 2, by position",
+        ),
+        (
+            "user = \"x\"\nlimits = [\"9 per hour\", \"5 per minute\"]",
+            "7:11: limiter \"a\" match 1 limits: \"9 per 1h\" has the period of another limit of the limiter",
+        ),
+        (
+            "user = \"x\"\nlimits = [\"50 per minute\", \"9 per moon\"]",
+            "7:28: limiter \"a\" match 1 limits: \"9 per moon\"",
+        ),
+        ("\"a b\" = \"x\"\ndeny = true", "limiter \"a\": the name \"a b\" is not 1 to 64"),
+    ] {
+        check_parts(&format!("{limiter}{settings}"), &[parts]);
+    }
+    let by_name = "[[limiter]]\nname = \"a\"\nlimits = [\"1 per day\"]\n[[limiter.match]]\nuser = \"x\"\ndeny = true";
+    check_parts(
+        by_name,
+        &["4:1: limiter \"a\": match 1: the limiter is asked by name, and a request by name has no \"user\""],
+    );
+    let fine = "[[limiter]]\nname = \"a\"\nby = [\"ip\"]\nlimits = [\"1 per day\"]\n[[limiter.match]]\nip = \"2001:db8::1\"\ndeny = true";
+    check_parts(fine, &["5:1: limiter \"a\": match 1: \"2001:db8::1/128\" is finer than the networks of 64 bits"]);
+    check_parts(
+        "[[limiter]]\nname = \"a\"\nlimits = [\"1 per day\"]\nmatch = 1",
+        &["limiter \"a\" match: it must be an array of tables"],
+    );
+}

@@ -116,9 +116,14 @@ impl Key {
 impl Batch {
     pub(super) fn add(&mut self, request: Request) {
         for subject in &request.subjects {
-            if !self.keys.iter().any(|key| key.name == subject.name) {
-                let (seen, entry, need) = (Sight::default(), Entry::default(), subject.need());
-                self.keys.push(Key { name: subject.name.clone(), seen, entry, need });
+            let need = subject.need();
+            match self.keys.iter_mut().find(|key| key.name == subject.name) {
+                // Requests for one key may come with different limits.
+                Some(key) => key.need = key.need.max(need),
+                None => {
+                    let (seen, entry) = (Sight::default(), Entry::default());
+                    self.keys.push(Key { name: subject.name.clone(), seen, entry, need });
+                }
             }
         }
         self.requests.push(request);

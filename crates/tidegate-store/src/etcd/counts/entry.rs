@@ -27,11 +27,14 @@ pub(super) fn name(limiter: &str, key: &[u8]) -> Vec<u8> {
 }
 
 impl Entry {
-    /// The states of these rules. A limit goes on with the count of the same period, else of the same place.
+    /// The states of these rules. A limit goes on with the count of the same place and period, else of the same period, else of
+    /// the same place.
     pub(super) fn states(&self, rules: &Rules) -> Vec<State> {
         let window = |(index, limit): (usize, &tidegate_core::Limit)| {
-            let same = self.windows.iter().find(|window| window.period_us == limit.period().get());
-            let words = same.or(self.windows.get(index)).map_or([0, 0], |window| [window.start_us, window.used]);
+            let is_same = |window: &&Window| window.period_us == limit.period().get();
+            let here = self.windows.get(index);
+            let same = here.filter(is_same).or_else(|| self.windows.iter().find(is_same));
+            let words = same.or(here).map_or([0, 0], |window| [window.start_us, window.used]);
             State::AlignedWindow(Aligned::from_words(words))
         };
         rules.limits().iter().enumerate().map(window).collect()

@@ -1,0 +1,117 @@
+//! Which rules hold for a key: the limiter's own, or those of a match.
+//!
+//! Every rule that can hold is made once, as a limiter of its own with these limits, when the policy comes in force: an answer
+//! names it, and headers and explanations print what it says. Invariant: a limiter without matches, whose keys have no limits
+//! of their own, is never asked for a standing where time matters; see [`Limiter::is_uniform`].
+
+use super::limiter::{InForce, Limiter};
+use crate::{LimiterSpec, Outcome};
+use std::sync::Arc;
+use tidegate_core::Rules;
+
+/// A limiter with its own rules, and with those of each of its matches.
+#[derive(Debug)]
+pub(super) struct Variants {
+    pub(super) own: Arc<LimiterSpec>,
+    matched: Vec<Arc<LimiterSpec>>,
+}
+
+/// Whose rules hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Basis {
+    /// The limiter's.
+    Own,
+    /// Those of this match, from 0.
+    Match(usize),
+}
+
+/// How a key stands with a limiter.
+pub(super) struct Standing<'a> {
+    /// The limiter with the rules in force.
+    pub(super) spec: InForce<'a>,
+    pub(super) basis: Basis,
+    pub(super) effect: Effect,
+}
+
+/// What the rules in force come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Effect {
+    /// Limits, to be asked.
+    Limits,
+    /// Allowed, and not counted.
+    Unlimited,
+    /// Denied, whatever the store says.
+    Deny,
+}
+
+impl Variants {
+    /// The variants of a limiter, each with what `made` makes of its rules; `None`: it cannot be made.
+    pub(super) fn of(spec: &Arc<LimiterSpec>, made: impl Fn(&Rules) -> Option<Rules>) -> Option<Variants> {
+        let with = |rules: &Rules| {
+            let rules = made(rules)?;
+            Some(match rules == spec.rules {
+                true => Arc::clone(spec),
+                false => Arc::new(LimiterSpec { rules, ..LimiterSpec::clone(spec) }),
+            })
+        };
+        let matched = spec.matches.iter().map(|one| match &one.outcome {
+            Outcome::Limits(rules) => with(rules),
+            Outcome::Unlimited => with(&spec.rules),
+            Outcome::Deny => Some(Arc::new(LimiterSpec { rules: spec.rules.never(), ..LimiterSpec::clone(spec) })),
+        });
+        Some(Variants { matched: matched.collect::<Option<_>>()?, own: with(&spec.rules)? })
+    }
+
+    pub(super) fn get(&self, basis: &Basis) -> &Arc<LimiterSpec> {
+        match basis {
+            Basis::Own => &self.own,
+            Basis::Match(index) => &self.matched[*index],
+        }
+    }
+
+    /// The rules of its matches.
+    pub(super) fn others(&self) -> Vec<Rules> {
+        self.matched.iter().map(|spec| spec.rules.clone()).collect()
+    }
+}
+
+impl Limiter {
+    /// Do the same rules hold for all its keys? And is it enabled: then nothing but them has to be looked at.
+    #[inline]
+    pub(super) fn is_uniform(&self) -> bool {
+        !self.varies && self.table.is_plain()
+    }
+
+    /// How a key stands in a request with these attributes.
+    pub(super) fn standing(&self, key: &[u8], attributes: &[(&str, &[u8])]) -> Standing<'_> {
+        let Some(index) = self.spec.matched(key, attributes) else {
+            return Standing { spec: self.in_force(), basis: Basis::Own, effect: Effect::Limits };
+        };
+        let effect = match self.spec.matches[index].outcome {
+            Outcome::Limits(_) => Effect::Limits,
+            Outcome::Unlimited => Effect::Unlimited,
+            Outcome::Deny => Effect::Deny,
+        };
+        let basis = Basis::Match(index);
+        let spec = match &self.share {
+            None => InForce::Policy(self.variants.get(&basis)),
+            Some(share) => InForce::Made(Arc::clone(share.load().get(&basis))),
+        };
+        Standing { spec, basis, effect }
+    }
+
+    /// The same by the key alone: how it stands in a request by name.
+    pub(super) fn standing_by_name(&self, key: &[u8]) -> Standing<'_> {
+        self.standing(key, &[])
+    }
+
+    /// The limiter with this process's part of the rules in force, for when the store does not answer.
+    pub(super) fn fallback_for(&self, basis: &Basis) -> InForce<'_> {
+        InForce::Policy(self.fallback.get(basis))
+    }
+
+    /// The limiter with the whole of these rules.
+    pub(super) fn whole_for(&self, basis: &Basis) -> InForce<'_> {
+        InForce::Policy(self.variants.get(basis))
+    }
+}

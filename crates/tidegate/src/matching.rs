@@ -1,0 +1,242 @@
+//! Limits by value: which of a limiter's `[[limiter.match]]` holds for a key.
+//!
+//! Attributes that make the key are read from the key itself, so that a request by name, a look, a block and an explanation
+//! see the same rules as a request by attributes; other attributes count only in requests that bring them. The first match
+//! in the order written decides. Nothing here decides on a request or stores anything.
+
+use crate::address::{ADDRESS, address, part_of};
+use crate::{LimiterSpec, Network, Pattern, Rules};
+use std::borrow::Cow;
+use std::fmt;
+
+/// Limits, or none, for keys and requests with certain values.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Match {
+    /// All of them must hold.
+    pub conditions: Vec<Condition>,
+    /// What holds then.
+    pub outcome: Outcome,
+}
+
+/// An attribute that has one of these values.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Condition {
+    /// The attribute's name; `key` is the key of a limiter that is asked by name alone.
+    pub attribute: String,
+    /// Any of them.
+    pub values: Vec<Value>,
+}
+
+/// A value, or values that belong together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// A text, in which `*` stands for anything.
+    Text(Pattern),
+    /// Addresses, of the attribute `ip`.
+    Network(Network),
+}
+
+/// What a match puts in force.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// These limits, in place of the limiter's own by position. They share the key's counters.
+    Limits(Rules),
+    /// No limit: allowed, and not counted.
+    Unlimited,
+    /// Nothing passes, and no store is asked.
+    Deny,
+}
+
+/// Most matches of a limiter. They are tried one after another.
+pub const MATCHES_MAX: usize = 100;
+/// Most values of a condition.
+pub const MATCH_VALUES_MAX: usize = 1_000;
+/// The name of the whole key, for limiters that are asked by name alone.
+pub const WHOLE_KEY: &str = "key";
+
+impl Value {
+    /// A value of this attribute as it is written: networks and addresses in `ip`, patterns elsewhere.
+    ///
+    /// # Errors
+    /// A sentence with the value and the remedy.
+    pub fn of(attribute: &str, text: &str) -> Result<Value, String> {
+        match attribute == ADDRESS && !text.contains('*') {
+            true => text.parse().map(Value::Network),
+            false => text.parse().map(Value::Text),
+        }
+    }
+
+    fn matches(&self, value: &[u8]) -> bool {
+        match self {
+            Value::Text(pattern) => pattern.matches(value),
+            Value::Network(network) => address(value).is_some_and(|address| network.contains(address)),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Text(pattern) => pattern.fmt(f),
+            Value::Network(network) => network.fmt(f),
+        }
+    }
+}
+
+impl LimiterSpec {
+    /// The match that holds for a key in a request with these attributes, from 0.
+    pub(crate) fn matched(&self, key: &[u8], attributes: &[(&str, &[u8])]) -> Option<usize> {
+        let holds = |condition: &Condition| match self.value_of(&condition.attribute, key, attributes) {
+            Some(value) => condition.values.iter().any(|wanted| wanted.matches(&value)),
+            None => false,
+        };
+        self.matches.iter().position(|one| one.conditions.iter().all(holds))
+    }
+
+    fn value_of<'k>(&self, name: &str, key: &'k [u8], attributes: &[(&str, &'k [u8])]) -> Option<Cow<'k, [u8]>> {
+        match self.by.as_slice() {
+            [] => (name == WHOLE_KEY).then_some(Cow::Borrowed(key)),
+            [only] if only == name => Some(Cow::Borrowed(key)),
+            by if by.iter().any(|part| part == name) => part_of(key, name),
+            _ => attributes.iter().find(|(other, _)| *other == name).map(|(_, value)| Cow::Borrowed(*value)),
+        }
+    }
+
+    /// What is wrong with its matches, if something is: which one, and why.
+    pub(crate) fn unfit_match(&self) -> Option<(usize, String)> {
+        if self.matches.len() > MATCHES_MAX {
+            let count = self.matches.len();
+            return Some((
+                MATCHES_MAX,
+                format!("{count} matches are more than {MATCHES_MAX}; join those with the same limits"),
+            ));
+        }
+        self.matches.iter().enumerate().find_map(|(index, one)| Some((index, self.why_unfit(one)?)))
+    }
+
+    fn why_unfit(&self, one: &Match) -> Option<String> {
+        if one.conditions.is_empty() {
+            return Some("it has no condition; add one, such as user = \"gold*\"".to_owned());
+        }
+        if let Outcome::Limits(rules) = &one.outcome
+            && (rules.algorithm() != self.rules.algorithm() || rules.limits().len() != self.rules.limits().len())
+        {
+            let wanted = self.rules.limits().len();
+            return Some(format!("its limits cannot stand in for the limiter's {wanted}; write {wanted}, by position"));
+        }
+        one.conditions.iter().find_map(|condition| self.why_never(condition))
+    }
+
+    /// Why a condition would never hold, or not as it is meant.
+    fn why_never(&self, Condition { attribute, values }: &Condition) -> Option<String> {
+        if self.by.is_empty() && attribute != WHOLE_KEY {
+            return Some(format!(
+                "the limiter is asked by name, and a request by name has no \"{}\"; match key = \"…\", or add by = [\"user\"]",
+                attribute.escape_debug()
+            ));
+        }
+        if values.is_empty() || values.len() > MATCH_VALUES_MAX {
+            let count = values.len();
+            return Some(format!("{attribute} has {count} values; write 1 to {MATCH_VALUES_MAX}"));
+        }
+        let prefix = self.ipv6_prefix.bits();
+        let finer = |value: &&Value| matches!(value, Value::Network(network) if network.ipv6_bits().is_some_and(|bits| bits > prefix));
+        let counted = attribute == ADDRESS && self.by.iter().any(|name| name == ADDRESS);
+        let fine = values.iter().find(finer).filter(|_| counted)?;
+        Some(format!(
+            "\"{fine}\" is finer than the networks of {prefix} bits by which the limiter counts; write a network of {prefix} bits or fewer, or set ipv6_prefix"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::Algorithm;
+
+    fn spec(by: &[&str], conditions: &[&[(&str, &str)]]) -> LimiterSpec {
+        let rules = Rules::new(Algorithm::TokenBucket, &["1 per day".parse().unwrap()]).unwrap();
+        let one = |conditions: &&[(&str, &str)]| Match {
+            conditions: conditions
+                .iter()
+                .map(|(name, values)| Condition {
+                    attribute: (*name).to_owned(),
+                    values: values.split(' ').map(|value| Value::of(name, value).unwrap()).collect(),
+                })
+                .collect(),
+            outcome: Outcome::Unlimited,
+        };
+        LimiterSpec { matches: conditions.iter().map(one).collect(), ..LimiterSpec::new("a", rules).by(None, by) }
+    }
+
+    /// The matches of a limiter by these attributes, and for each key and other attributes the one that holds, from 1.
+    #[track_caller]
+    fn check(by: &[&str], conditions: &[&[(&str, &str)]], cases: &[(&str, &[(&str, &[u8])], usize)]) {
+        let spec = spec(by, conditions);
+        assert_eq!(spec.unfit_match(), None);
+        for (key, attributes, expected) in cases {
+            let found = spec.matched(key.as_bytes(), attributes).map_or(0, |index| index + 1);
+            assert_eq!(found, *expected, "{key} {attributes:?} by {by:?}");
+        }
+    }
+
+    #[test]
+    fn a11_the_first_match_in_the_order_written_decides() {
+        let rules: &[&[(&str, &str)]] =
+            &[&[("user", "gold-vip")], &[("user", "gold* platinum")], &[("user", "*-test")]];
+        check(
+            &["user"],
+            rules,
+            &[
+                ("gold-vip", &[], 1),
+                ("gold-test", &[], 2),
+                ("platinum", &[], 2),
+                ("platinum2", &[], 0),
+                ("x-test", &[("user", b"gold")], 3),
+            ],
+        );
+        check(&[], &[&[("key", "ws-ip=10.*")]], &[("ws-ip=10.1.2.3", &[], 1), ("ws-ip=11.1.2.3", &[], 0)]);
+    }
+
+    #[test]
+    fn a11_values_that_make_the_key_are_read_from_it_and_others_from_the_request() {
+        let networks: &[&[(&str, &str)]] = &[&[("ip", "10.0.0.0/8 2001:db8::/32")], &[("ip", "192.0.2.*")]];
+        check(
+            &["ip"],
+            networks,
+            &[
+                ("10.1.2.3", &[], 1),
+                ("2001:db8:1:2::/64", &[], 1),
+                ("2001:db9::/64", &[], 0),
+                ("192.0.2.7", &[], 2),
+                ("no address", &[], 0),
+            ],
+        );
+        let both: &[&[(&str, &str)]] = &[&[("user", "a,b\\"), ("ip", "10.0.0.0/8")], &[("plan", "gold")]];
+        check(
+            &["user", "ip"],
+            both,
+            &[
+                ("user=a\\,b\\\\,ip=10.1.2.3", &[], 1),
+                ("user=a\\,b\\\\,ip=11.1.2.3", &[], 0),
+                ("user=x,ip=10.1.2.3", &[("plan", b"gold")], 2),
+                ("user=x,ip=10.1.2.3", &[("plan", b"silver")], 0),
+                ("a key of no such parts", &[], 0),
+            ],
+        );
+    }
+
+    #[test]
+    fn matches_that_can_never_hold_are_refused() {
+        for (by, conditions, part) in [
+            (&[][..], &[("user", "a")][..], "a request by name has no \"user\"; match key"),
+            (&["ip"], &[("ip", "2001:db8::/65")], "finer than the networks of 64 bits"),
+            (&["ip"], &[], "it has no condition"),
+        ] {
+            let (index, why) = spec(by, &[conditions]).unfit_match().unwrap();
+            assert!(index == 0 && why.contains(part), "{why}");
+        }
+        let many: Vec<&[(&str, &str)]> = vec![&[("key", "a")]; 101];
+        assert!(spec(&[], &many).unfit_match().unwrap().1.contains("101 matches are more than 100"));
+    }
+}
