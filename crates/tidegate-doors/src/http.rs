@@ -26,6 +26,7 @@ mod limiters;
 mod metrics;
 mod openapi;
 mod operate;
+mod overrides;
 mod percent;
 mod problem;
 mod query;

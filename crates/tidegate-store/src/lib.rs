@@ -37,9 +37,11 @@ pub use shard::Counts;
 pub use snapshot::{Carried, Loaded};
 pub use stats::KeyStats;
 pub use store::{
-    Answers, Asked, Capabilities, Embedded, Holder, Layout, Meaning, Question, Register, Store, StoreError, StoreUrl,
-    Swap, UrlError, When,
+    Answers, Asked, Capabilities, Embedded, Holder, Layout, Meaning, NewOverride, Override, Overrides, Placed,
+    Question, Register, Store, StoreError, StoreUrl, Swap, UrlError, When,
 };
-pub use table::{EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, PageOf, Part, PartAnswer, Table, Which, decide_all};
+pub use table::{
+    EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, OVERRIDES_MAX, PageOf, Part, PartAnswer, Table, Which, decide_all,
+};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsFiles};

@@ -3,12 +3,13 @@
 //!
 //! Layout, little-endian: magic, seeds, time taken, number of tables; per table its name, shape, flag,
 //! limits (buckets: resolution and history too) and entries, each announced by a 1 and the last followed by a 0, then its statistics in the
-//! same way if it keeps them, then the sketches of the shards that have some; the CRC-32 of all that.
+//! same way if it keeps them, then the sketches of the shards that have some, then limits of single keys; the CRC-32 of all that.
 
 use crate::budget::Fit;
 use crate::layout::{Entry, Shape, from_words, to_words};
 use crate::shard::SHARDS;
 use crate::stats::{STRIDE, set_back};
+use crate::store::Override;
 use crate::table::shard_of;
 use crate::{Memory, Table};
 use std::io::{self, Read, Write};
@@ -16,7 +17,9 @@ use tidegate_core::buckets::{self, Grid};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, LIMITS_MAX, Limit, Micros, Rules, State, sliding_log};
 
-const MAGIC: [u8; 8] = *b"TIDEGAT2";
+const MAGIC: [u8; 8] = *b"TIDEGAT3";
+/// The version before, which has no limits of single keys.
+const MAGIC_BEFORE: [u8; 8] = *b"TIDEGAT2";
 /// Longest encoded log we believe: 4 billion entries do not fit, a damaged length is found early.
 const LOG_LEN_MAX: usize = 1 << 30;
 /// Longest name of a limiter or a key that we believe; a key of a UDP datagram has up to 1000 bytes.
@@ -63,8 +66,22 @@ pub(crate) fn write_store(out: &mut impl Write, store: &Memory, now: Micros) -> 
             out.write_all(&[0])?;
         }
         write_sketches(out, &table, now)?;
+        write_overrides(out, &table, now)?;
     }
     Ok(())
+}
+
+/// Limits of single keys: key, until when (0: until they are cleared), reason, limits.
+fn write_overrides(out: &mut impl Write, table: &Table, now: Micros) -> io::Result<()> {
+    for (key, one) in table.overrides_since(None, now).into_iter().flat_map(|all| all.keys) {
+        out.write_all(&[1])?;
+        write_bytes(out, &key)?;
+        out.write_all(&one.until.unwrap_or(Micros::ZERO).get().to_le_bytes())?;
+        write_bytes(out, one.reason.unwrap_or_default().as_bytes())?;
+        out.write_all(&[u8::try_from(one.limits.len()).unwrap_or(u8::MAX)])?;
+        one.limits.iter().try_for_each(|limit| write_bytes(out, limit.to_string().as_bytes()))?;
+    }
+    out.write_all(&[0])
 }
 
 /// The limits as text; behind those of buckets their resolution and history.
@@ -163,7 +180,8 @@ impl Carried {
 }
 
 pub(crate) fn read_store(input: &mut impl Read, max_bytes: usize, now: Micros, fit: &mut Fit) -> Result<Loaded, Fault> {
-    if array::<8>(input)? != MAGIC {
+    let magic = array::<8>(input)?;
+    if ![MAGIC, MAGIC_BEFORE].contains(&magic) {
         return Err(Fault::Format("it is no snapshot of this version"));
     }
     let seed = [u64::from_le_bytes(array(input)?), u64::from_le_bytes(array(input)?)];
@@ -191,10 +209,17 @@ pub(crate) fn read_store(input: &mut impl Read, max_bytes: usize, now: Micros, f
             frame.read_stats(input, fit)?;
         }
         frame.read_sketches(input)?;
+        if magic == MAGIC {
+            frame.read_overrides(input)?;
+        }
     }
     // Their width is known when all tables are.
     store.tables().iter().for_each(|(_, table)| table.narrow_sketches(at));
     Ok(Loaded { store, at, carried })
+}
+
+fn text(input: &mut impl Read) -> Result<String, Fault> {
+    String::from_utf8(bytes(input, NAME_LEN_MAX)?).map_err(|_| Fault::Format("a text is none"))
 }
 
 /// The table that is being read.
@@ -245,6 +270,21 @@ impl Reading<'_> {
                 return Err(Fault::Format("a shard out of bounds"));
             }
             self.table.import_sketches(index, self.at, until, sketches);
+        }
+        Ok(())
+    }
+
+    fn read_overrides(&mut self, input: &mut impl Read) -> Result<(), Fault> {
+        while array::<1>(input)? == [1] {
+            let key = bytes(input, NAME_LEN_MAX)?;
+            let until = micros(input)?;
+            let until = (!until.is_zero()).then(|| self.carried.time(until));
+            let reason = text(input)?;
+            let [count] = array(input)?;
+            let limits = (0..count).map(|_| text(input)?.parse().map_err(|_| Fault::Format("a limit is no limit")));
+            let limits = limits.collect::<Result<Vec<Limit>, Fault>>()?;
+            let reason = (!reason.is_empty()).then_some(reason);
+            self.table.import_override(key, Override { limits, until, reason });
         }
         Ok(())
     }

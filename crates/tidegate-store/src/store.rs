@@ -13,7 +13,10 @@ mod question;
 pub(crate) use backend::Backend;
 pub use embedded::Embedded;
 pub use error::{Meaning, StoreError, UrlError};
-pub use question::{Answers, Asked, Capabilities, Holder, Layout, Question, Register, Swap, When};
+pub use question::{
+    Answers, Asked, Capabilities, Holder, Layout, NewOverride, Override, Overrides, Placed, Question, Register, Swap,
+    When,
+};
 
 use crate::clock::Clock;
 use crate::memory::Memory;
@@ -269,6 +272,41 @@ impl Store {
         when: When,
     ) -> Result<(), StoreError> {
         ask!(self, store => store.set_disabled(limiter, layout, disabled, when).await)
+    }
+
+    /// Gives one key of a limiter other limits, for every process.
+    ///
+    /// # Errors
+    /// As [`Store::increment`].
+    pub async fn set_override(
+        &self,
+        limiter: &str,
+        key: &[u8],
+        new: &NewOverride,
+        when: When,
+    ) -> Result<Placed, StoreError> {
+        ask!(self, store => store.set_override(limiter, key, new, when).await)
+    }
+
+    /// Takes a key's other limits back; were there any?
+    ///
+    /// # Errors
+    /// As [`Store::increment`].
+    pub async fn clear_override(&self, limiter: &str, key: &[u8], when: When) -> Result<bool, StoreError> {
+        ask!(self, store => store.clear_override(limiter, key, when).await)
+    }
+
+    /// Of each limiter all limits of single keys, if they have changed since the version that is known; one round trip for all where
+    /// they have not.
+    ///
+    /// # Errors
+    /// As [`Store::increment`].
+    pub async fn overrides(
+        &self,
+        limiters: &[(&str, Option<u64>)],
+        when: When,
+    ) -> Result<Vec<Option<Overrides>>, StoreError> {
+        ask!(self, store => store.overrides(limiters, when).await)
     }
 
     /// Asks for starts of one key of a pool that replicas share, and for slots. One round trip, where replicas ask at the

@@ -7,12 +7,14 @@
 mod carry;
 mod change;
 mod operate;
+mod overrides;
 mod separate;
 mod several;
 mod variants;
 
 pub(crate) use operate::Walk;
 pub use operate::{Listing, PageOf, Which};
+pub use overrides::OVERRIDES_MAX;
 #[cfg(feature = "etcd")]
 pub(crate) use several::answer_all;
 pub use several::decide_all;
@@ -30,7 +32,7 @@ use foldhash::quality::SeedableRandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use tidegate_core::all_or_nothing::{self, Intent, Ruling, Subject};
 use tidegate_core::{Decision, Micros, Rules};
 
@@ -48,6 +50,7 @@ pub struct Table {
     /// [`DISABLED`], [`VARIANTS`] and [`OVERRIDDEN`]: all that a plain decision has to look at.
     flags: AtomicU32,
     variants: RwLock<Option<Arc<Variants>>>,
+    overrides: Mutex<overrides::Held>,
     /// Keys that found no place when they were taken in.
     displaced: AtomicU64,
     cells: Box<[Cell; SHARDS]>,
@@ -123,6 +126,7 @@ impl Table {
             sketch_width,
             flags: AtomicU32::new(0),
             variants: RwLock::default(),
+            overrides: Mutex::default(),
             displaced: AtomicU64::new(0),
             cells,
         }
@@ -163,7 +167,13 @@ impl Table {
         self.flags.load(Relaxed) & (DISABLED | OVERRIDDEN) == 0
     }
 
-    /// Says whether some keys have limits of their own; see [`Table::is_plain`].
+    /// True when some keys have limits that were set by hand.
+    #[must_use]
+    pub fn is_overridden(&self) -> bool {
+        self.flags.load(Relaxed) & OVERRIDDEN != 0
+    }
+
+    /// Says whether some keys have limits that were set by hand; see [`Table::is_plain`].
     pub fn set_overridden(&self, overridden: bool) {
         self.set_flag(OVERRIDDEN, overridden);
     }

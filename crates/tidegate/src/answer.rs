@@ -4,7 +4,7 @@ use crate::LimiterSpec;
 use std::{fmt, sync::Arc};
 use tidegate_core::all_or_nothing::{self, Intent};
 use tidegate_core::{Algorithm, Decision, KeyError, Limit, Micros};
-use tidegate_store::StoreError;
+use tidegate_store::{OVERRIDES_MAX, StoreError};
 
 /// What a request is checked for: a key of one limiter, or attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,6 +160,8 @@ pub struct Explained {
     pub unlimited: bool,
     /// Which of its matches holds for the key, from 0; `None`: its own limits do.
     pub matched: Option<usize>,
+    /// The limits that were set for the key by hand, if they hold.
+    pub overridden: Option<crate::OverrideInfo>,
     /// Until when the key is blocked, if it is.
     pub blocked_until: Option<Micros>,
     /// True when the table was full and the over-counting sketch answered.
@@ -195,6 +197,18 @@ pub enum AskError {
         algorithm: Algorithm,
         /// What was asked of it: `increment` or `analyze`.
         doing: &'static str,
+    },
+    /// Limits for one key do not suit its limiter.
+    Override {
+        /// The limiter.
+        limiter: String,
+        /// Why, with the remedy.
+        why: String,
+    },
+    /// The limiter has as many limits of single keys as it may have.
+    TooManyOverrides {
+        /// The limiter.
+        limiter: String,
     },
     /// The table is full of live keys, so that a block of a new one finds no place.
     Full {
@@ -239,6 +253,11 @@ impl fmt::Display for AskError {
                 f,
                 "{doing} needs algorithm = \"buckets\", and limiter \"{limiter}\" has \"{}\"; use a hit, or change its algorithm",
                 algorithm.name()
+            ),
+            AskError::Override { limiter, why } => write!(f, "limiter \"{limiter}\": {why}"),
+            AskError::TooManyOverrides { limiter } => write!(
+                f,
+                "limiter \"{limiter}\" has {OVERRIDES_MAX} overrides, which is all it may have; clear some, or write a [[limiter.match]]"
             ),
             AskError::Full { limiter } => write!(
                 f,

@@ -15,6 +15,7 @@ mod limiter;
 mod many;
 mod open;
 mod operate;
+mod overrides;
 mod plan;
 mod shared_blocks;
 mod shares;
@@ -24,13 +25,15 @@ pub use info::{Cursor, LimiterInfo, Page, StoreHealth, Usage};
 pub use limiter::Limiter;
 pub use many::{Batch, Hit, HitAnswer};
 pub use open::{OpenError, Saves, Settings, StoreSettings};
+pub use overrides::{OVERRIDE_REASON_MAX, OverrideInfo};
 
 use crate::record::Recorder;
 use crate::{Answer, AskError, Clock, Policy, RecordSettings, RecordStats, Recording, Request, Target};
 use arc_swap::ArcSwap;
 use error_stats::ErrorStats;
-use limiter::Live;
+use limiter::{Live, Surroundings};
 use open::{FailureSettings, Snapshots};
+use overrides::Book;
 use plan::{Check, Plan};
 use shared_blocks::SharedBlocks;
 use shares::Shares;
@@ -75,6 +78,7 @@ struct Inner {
     /// Spares a look at the policy where each of its limiters has one limit.
     any_has_several_limits: AtomicBool,
     shares: Shares,
+    overrides: Book,
     snapshots: Option<Snapshots>,
     tend_turn: AtomicUsize,
     failure: FailureSettings,
@@ -362,6 +366,7 @@ impl Gate {
         self.0.clock.follow_wall();
         let turn = self.0.tend_turn.fetch_add(1, Relaxed);
         for limiter in &self.0.live.load().limiters {
+            limiter.drop_expired_overrides();
             limiter.table.tend(&limiter.fallback.own.rules, turn, TEND_SHARE, || self.now());
         }
         self.0.memory.release_freed();
@@ -382,6 +387,15 @@ impl Gate {
 
 impl Inner {
     fn live_for(&self, policy: &Policy) -> Live {
-        Live::new((&self.store, &self.local), &self.memory, policy, self.failure.local_share, &self.shares)
+        let around = Surroundings {
+            store: &self.store,
+            local: &self.local,
+            memory: &self.memory,
+            clock: &self.clock,
+            local_share: self.failure.local_share,
+            shares: &self.shares,
+            overrides: &self.overrides,
+        };
+        Live::new(policy, &around)
     }
 }

@@ -23,8 +23,8 @@ pub use action::{Action, Actions, Analyzed, Event, Incremented, Status, Unless};
 pub use address::Ipv6Prefix;
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use gate::{
-    Batch, Cursor, Gate, Hit, HitAnswer, Limiter, LimiterInfo, OpenError, Page, Reloaded, Saves, Settings, StoreHealth,
-    StoreSettings, Usage,
+    Batch, Cursor, Gate, Hit, HitAnswer, Limiter, LimiterInfo, OVERRIDE_REASON_MAX, OpenError, OverrideInfo, Page,
+    Reloaded, Saves, Settings, StoreHealth, StoreSettings, Usage,
 };
 pub use headers::RateLimitHeaders;
 pub use matching::{Condition, MATCH_VALUES_MAX, MATCHES_MAX, Match, Outcome, Value, WHOLE_KEY};
@@ -48,8 +48,8 @@ pub use tidegate_store::etcd::{self, Url as EtcdUrl};
 #[cfg(feature = "redis")]
 pub use tidegate_store::redis::{Kind as RedisKind, Url as RedisUrl};
 pub use tidegate_store::{
-    Capabilities, Carried, Clock, Counts, EMPTY_TABLE_BYTES, KeyStats, Layout, Meaning, SnapshotError, Store,
-    StoreError, StoreUrl, UrlError, Which, panic_point, private_file,
+    Capabilities, Carried, Clock, Counts, EMPTY_TABLE_BYTES, KeyStats, Layout, Meaning, OVERRIDES_MAX, SnapshotError,
+    Store, StoreError, StoreUrl, UrlError, Which, panic_point, private_file,
 };
 #[cfg(feature = "tls")]
 pub use tidegate_store::{Tls, TlsFiles};

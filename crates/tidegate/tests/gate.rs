@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 use tidegate::{
-    Algorithm, AskError, Clock, Condition, Gate, Grid, LimiterSpec, Match, Micros, OpenError, Outcome, Policy, Reason,
-    Request, Rules, Schedule, Settings, Value, Which, Windows,
+    Algorithm, AskError, Clock, Condition, Gate, Grid, LimiterSpec, Match, Micros, OVERRIDES_MAX, OpenError, Outcome,
+    Policy, Reason, Request, Rules, Schedule, Settings, Value, Which, Windows,
 };
 
 fn spec(name: &str, algorithm: Algorithm, limits: &[&str]) -> LimiterSpec {
@@ -388,4 +388,62 @@ fn a8_a11_shares_of_limits_by_value() {
     };
     assert_eq!(admitted(0, "plain") + admitted(1, "plain"), 4);
     assert_eq!((admitted(0, "gold"), admitted(1, "gold")), (5, 5));
+}
+
+#[test]
+fn a11_overrides_survive_a_restart_and_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { path: Some(folder.path().to_owned()), ..Settings::default() };
+    let open = |limits: &[&str]| {
+        let policy = Policy::new(vec![spec("api", Algorithm::FixedWindow, limits)]).unwrap();
+        Gate::open(policy, &settings, Clock::manual(Micros::from_secs(1_000_000))).unwrap()
+    };
+    let limits = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
+    let gate = open(&["2 per 10s"]);
+    let hour = Some(Micros::from_secs(3_600));
+    gate.at_once(gate.set_override("api", b"vip", &limits(&["9 per hour"]), hour, Some("ticket 7"))).unwrap();
+    gate.at_once(gate.set_override("api", b"long", &limits(&["3 per hour"]), None, None)).unwrap();
+    assert_eq!(gate.hit("api", "vip").unwrap().remaining, Some(8));
+    for (limits, part) in [
+        (limits(&[]), "0 limits cannot stand in for the limiter's 1"),
+        (limits(&["1 per day"; 2]), "2 limits cannot stand in"),
+        (limits(&["1 per day burst 2"]), "fixed-window has no burst"),
+    ] {
+        let error = gate.at_once(gate.set_override("api", b"x", &limits, None, None)).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    gate.save().unwrap();
+    drop(gate);
+
+    let gate = open(&["2 per 10s"]);
+    let all = gate.overrides("api").unwrap();
+    assert_eq!(all.iter().map(|info| info.key.as_slice()).collect::<Vec<_>>(), [&b"long"[..], b"vip"]);
+    assert_eq!((all[1].reason.as_deref(), all[1].until), (Some("ticket 7"), Some(Micros::from_secs(1_003_600))));
+    assert_eq!(gate.hit("api", "vip").unwrap().remaining, Some(7));
+    // Limits that do not suit another policy are kept, told, and not in force.
+    let two = spec("api", Algorithm::FixedWindow, &["2 per 10s", "5 per hour"]);
+    gate.reload(&Policy::new(vec![two]).unwrap()).unwrap();
+    assert!(gate.overrides("api").unwrap().iter().all(|info| !info.fits));
+    assert_eq!(gate.peek("api", "vip").unwrap().limiter.unwrap().rules.limits()[0].to_string(), "2 per 10s");
+    gate.reload(&Policy::new(vec![spec("api", Algorithm::FixedWindow, &["2 per 10s"])]).unwrap()).unwrap();
+    assert_eq!(gate.hit("api", "vip").unwrap().limit, Some(9));
+    // A key with a longer window by hand is not idle when its limiter's own is over.
+    for left in [2, 1, 0] {
+        assert_eq!(gate.hit("api", "long").unwrap().remaining, Some(left));
+    }
+    gate.clock().set(gate.now().saturating_add(Micros::from_secs(3_599)));
+    (0..16).for_each(|_| gate.tend());
+    assert!(!gate.hit("api", "long").unwrap().allowed);
+    gate.clock().set(gate.now().saturating_add(Micros::from_secs(1)));
+    gate.tend();
+    assert_eq!(gate.overrides("api").unwrap().len(), 1, "an hour has passed");
+    for key in 1..OVERRIDES_MAX {
+        gate.at_once(gate.set_override("api", key.to_string().as_bytes(), &limits(&["1 per day"]), None, None))
+            .unwrap();
+    }
+    let full = gate.at_once(gate.set_override("api", b"one more", &limits(&["1 per day"]), None, None)).unwrap_err();
+    assert!(full.to_string().contains("has 1000 overrides, which is all it may have"), "{full}");
+    gate.at_once(gate.set_override("api", b"1", &limits(&["2 per day"]), None, None)).unwrap();
+    assert!(gate.at_once(gate.clear_override("api", b"1")).unwrap());
+    gate.at_once(gate.set_override("api", b"one more", &limits(&["1 per day"]), None, None)).unwrap();
 }

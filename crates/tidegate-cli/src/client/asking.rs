@@ -191,7 +191,7 @@ pub(super) fn switch(Change { of, reason }: &Change, to: &str) -> Answered {
     Ok(exit::OK)
 }
 
-fn key_path(of: &OfKey) -> String {
+pub(super) fn key_path(of: &OfKey) -> String {
     path_of(&of.limiter, of.key.as_bytes())
 }
 
@@ -199,7 +199,7 @@ fn path_of(limiter: &str, key: &[u8]) -> String {
     format!("/v1/limiters/{}/keys/{}", encode(limiter.as_bytes()), encode(key))
 }
 
-fn print(to: &To, json: &str, human: impl FnOnce() -> String) -> Result<(), Failure> {
+pub(super) fn print(to: &To, json: &str, human: impl FnOnce() -> String) -> Result<(), Failure> {
     let said = if to.json { crate::say(json) } else { crate::say(human().trim_end()) };
     said.map_err(Failure::new)
 }

@@ -3,6 +3,7 @@
 mod asking;
 mod audit;
 mod http;
+mod overrides;
 mod percent;
 mod show;
 mod streams;
@@ -38,6 +39,9 @@ pub(crate) enum Command {
     Unblock(ChangeKey),
     /// Forget all blocked keys of a limiter
     UnblockAll(Change),
+    /// Give one key other limits than its limiter's, list them, take them back
+    #[command(subcommand)]
+    Override(overrides::Override),
     /// Let a limiter limit again
     Enable(Change),
     /// Let everything through a limiter, and count nothing
@@ -200,6 +204,7 @@ pub(crate) fn run(command: &Command) -> ExitCode {
         Command::Block(block) => asking::block(block),
         Command::Unblock(of) => asking::unblock(of),
         Command::UnblockAll(of) => asking::unblock_all(of),
+        Command::Override(command) => overrides::run(command),
         Command::Enable(of) => asking::switch(of, "enable"),
         Command::Disable(of) => asking::switch(of, "disable"),
         Command::Audit(audit) => audit::show(audit),
@@ -230,6 +235,7 @@ impl Command {
             Command::UnblockAll(change) | Command::Enable(change) | Command::Disable(change) => &change.of.to,
             Command::Block(block) => &block.of.to,
             Command::Unblock(change) => &change.of.to,
+            Command::Override(command) => command.to(),
             Command::Audit(audit) => &audit.to,
             Command::Submit(submit) => &submit.to,
             Command::Watch(watch) => &watch.to,

@@ -277,7 +277,7 @@ pub(super) fn analysis(limiter: &str, key: &[u8], told: &Analysis) -> String {
 }
 
 /// `2026-11-15 21:39:59 UTC`, to the second.
-fn instant(seconds: &serde_json::Number) -> String {
+pub(super) fn instant(seconds: &serde_json::Number) -> String {
     let seconds = seconds.as_f64().unwrap_or(0.0).max(0.0);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shown to the second, saturating")]
     let (date, time) = calendar::date_and_time(Micros::from_secs(seconds as u64));

@@ -8,7 +8,7 @@ use super::attributes::{self, Pairs};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use tidegate::{Intent, Micros, text};
+use tidegate::{Intent, Limit, Micros, text};
 use tidegate_core::PERIOD_MAX;
 
 type Raw<'a> = Option<&'a RawValue>;
@@ -37,6 +37,8 @@ struct Fields<'a> {
     count: Raw<'a>,
     #[serde(borrow)]
     timestamp: Raw<'a>,
+    #[serde(borrow)]
+    limits: Raw<'a>,
     #[serde(borrow)]
     udp: Raw<'a>,
     #[serde(borrow)]
@@ -89,6 +91,16 @@ pub(super) enum Ask<'a> {
         timestamp: Option<Micros>,
     },
     Analyze {
+        limiter: Cow<'a, str>,
+        key: Cow<'a, str>,
+    },
+    Override {
+        limiter: Cow<'a, str>,
+        key: Cow<'a, str>,
+        limits: Vec<Limit>,
+        span: Option<Micros>,
+    },
+    ClearOverride {
         limiter: Cow<'a, str>,
         key: Cow<'a, str>,
     },
@@ -173,12 +185,14 @@ impl<'a> Fields<'a> {
             ("for", self.span),
             ("count", self.count),
             ("timestamp", self.timestamp),
+            ("limits", self.limits),
         ];
         fields.into_iter().try_for_each(|(name, raw)| refuse(name, raw, why))
     }
 
     fn decide(&self, intent: Intent, op: Option<&'static str>) -> Result<Ask<'a>, String> {
-        refuse("for", self.span, "only op \"block\" has it")?;
+        refuse("for", self.span, "only ops \"block\" and \"override\" have it")?;
+        refuse("limits", self.limits, "only op \"override\" has it")?;
         self.refuse_of_increment()?;
         let cost = self.cost.map_or(Ok(1), |raw| number("cost", raw))?;
         Ok(Ask::Decide { target: self.subject()?, cost, intent, op })
@@ -207,8 +221,11 @@ impl<'a> Fields<'a> {
         refuse("cost", self.cost, "only hits and peeks have it")?;
         refuse("domain", self.domain, "this op needs a limiter")?;
         refuse("attributes", self.attributes, "this op needs a limiter")?;
-        if op != "block" {
-            refuse("for", self.span, "only op \"block\" has it")?;
+        if !["block", "override"].contains(&op) {
+            refuse("for", self.span, "only ops \"block\" and \"override\" have it")?;
+        }
+        if op != "override" {
+            refuse("limits", self.limits, "only op \"override\" has it")?;
         }
         if op != "increment" {
             self.refuse_of_increment()?;
@@ -218,6 +235,11 @@ impl<'a> Fields<'a> {
             "block" => Ask::Block { limiter, key: self.key()?, span: self.span()? },
             "unblock" => Ask::Unblock { limiter, key: self.key()? },
             "unblock_all" => Ask::UnblockAll { limiter },
+            "override" => {
+                let span = self.span.map(|_| self.span()).transpose()?;
+                Ask::Override { limiter, key: self.key()?, limits: self.limits()?, span }
+            }
+            "clear_override" => Ask::ClearOverride { limiter, key: self.key()? },
             "increment" => {
                 let count = self.count.map_or(Ok(1), |raw| number("count", raw))?;
                 Ask::Increment { limiter, key: self.key()?, count, timestamp: self.timestamp()? }
@@ -256,6 +278,15 @@ impl<'a> Fields<'a> {
         string("key", raw)
     }
 
+    fn limits(&self) -> Result<Vec<Limit>, String> {
+        const REMEDY: &str = "write an array such as [\"100 per minute\"]";
+        let raw = self.limits.ok_or("limits is missing; add \"limits\":[\"100 per minute\"]")?;
+        let texts: Vec<Str<'_>> = serde_json::from_str(raw.get())
+            .map_err(|_| format!("limits: {} is no array of strings; {REMEDY}", shown(raw.get())))?;
+        let limit = |text: &Str<'_>| text.0.parse().map_err(|error| format!("limits: {}: {error}", shown(&text.0)));
+        texts.iter().map(limit).collect()
+    }
+
     fn span(&self) -> Result<Micros, String> {
         let raw = self.span.ok_or("for is missing; add how long, such as \"for\":\"10m\"")?;
         match text::duration(&string("for", raw)?) {
@@ -267,8 +298,21 @@ impl<'a> Fields<'a> {
 }
 
 /// Every op; the first two are decisions.
-const OPS: [&str; 11] =
-    ["hit", "peek", "increment", "analyze", "block", "unblock", "unblock_all", "enable", "disable", "keys", "blocked"];
+const OPS: [&str; 13] = [
+    "hit",
+    "peek",
+    "increment",
+    "analyze",
+    "block",
+    "unblock",
+    "unblock_all",
+    "override",
+    "clear_override",
+    "enable",
+    "disable",
+    "keys",
+    "blocked",
+];
 
 fn unknown_op(op: &str) -> String {
     format!("op: \"{}\" is unknown; use one of {}", op.escape_debug(), OPS.join(", "))

@@ -42,9 +42,15 @@ pub(super) struct Deed<'a> {
 pub(super) enum Outcome {
     Done,
     BlockedUntil(Micros),
-    Incremented { count: u32, told: Incremented },
+    Incremented {
+        count: u32,
+        told: Incremented,
+    },
     Analyzed(Analyzed),
     Unblocked(bool),
+    /// `None`: until it is cleared.
+    OverriddenUntil(Option<Micros>),
+    Cleared(bool),
     UnblockedAll(u64),
     Keys(Vec<Vec<u8>>),
 }
@@ -66,6 +72,9 @@ pub(super) fn deed(out: &mut Vec<u8>, head: &Head<'_>, deed: &Deed<'_>) -> io::R
         }
         Outcome::Analyzed(analyzed) => analysis(out, analyzed)?,
         Outcome::Unblocked(yes) => write!(out, ",\"unblocked\":{yes}")?,
+        Outcome::OverriddenUntil(None) => out.write_all(b",\"until\":null")?,
+        Outcome::OverriddenUntil(Some(until)) => write!(out, ",\"until\":{}", Seconds(*until))?,
+        Outcome::Cleared(yes) => write!(out, ",\"cleared\":{yes}")?,
         Outcome::UnblockedAll(count) => write!(out, ",\"unblocked\":{count}")?,
         Outcome::Keys(keys) => list(out, keys)?,
     }

@@ -235,6 +235,14 @@ impl Replay {
                 let analyzed = gate.at_once(gate.analyze(limiter, key.as_bytes(), IfBlocked::Tell))?;
                 ("analyze", limiter, Some(key), Outcome::Analyzed(analyzed))
             }
+            Ask::Override { limiter, key, limits, span } => {
+                let until = gate.at_once(gate.set_override(limiter, key.as_bytes(), limits, *span, None))?;
+                ("override", limiter, Some(key), Outcome::OverriddenUntil(until))
+            }
+            Ask::ClearOverride { limiter, key } => {
+                let cleared = gate.at_once(gate.clear_override(limiter, key.as_bytes()))?;
+                ("clear_override", limiter, Some(key), Outcome::Cleared(cleared))
+            }
             Ask::Enable { limiter, yes } => {
                 gate.at_once(gate.set_enabled(limiter, *yes))?;
                 (if *yes { "enable" } else { "disable" }, limiter, None, Outcome::Done)

@@ -122,6 +122,19 @@ limiter = "ws"
     );
 }
 
+#[test]
+fn a11_overrides_are_ops_of_a_trace() {
+    check(
+        &limiter("fixed-window", "2 per 20s"),
+        r#"
+        {"at":0,"op":"override","limiter":"api","key":"u","limits":["3 per 20s"],"for":"10s"} -> {"at":0,"op":"override","limiter":"api","key":"u","until":10}
+        {"at":0,"limiter":"api","key":"u","cost":3} -> {"at":0,"limiter":"api","key":"u","allowed":true,"limit":3,"remaining":0,"retry_after_ms":null,"reset_after_ms":20000}
+        {"at":10,"op":"peek","limiter":"api","key":"u"} -> {"at":10,"op":"peek","limiter":"api","key":"u","allowed":false,"limit":2,"remaining":0,"retry_after_ms":10000,"reset_after_ms":10000}
+        {"at":10,"op":"override","limiter":"api","key":"u","limits":["4 per 20s"]} -> {"at":10,"op":"override","limiter":"api","key":"u","until":null}
+        {"at":10,"op":"clear_override","limiter":"api","key":"u"} -> {"at":10,"op":"clear_override","limiter":"api","key":"u","cleared":true}"#,
+    );
+}
+
 /// How many of `hits` hits at one instant are allowed.
 fn allowed_at(config: &str, before: &str, at: &str, hits: usize) -> usize {
     let hit = format!("{{\"at\":{at},\"limiter\":\"api\",\"key\":\"u\"}}\n");

@@ -8,7 +8,7 @@ use super::operate::{self, Operation};
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, Route, find};
-use super::{allowed, body, cors, counting, health, hit, host, keys, limiters, openapi, streams};
+use super::{allowed, body, cors, counting, health, hit, host, keys, limiters, openapi, overrides, streams};
 use crate::access::{Caller, Needs, Rules};
 use http::request::Parts;
 use hyper::Request;
@@ -103,6 +103,13 @@ async fn act(
             operate::run(client, &caller, &parts.headers, block, limiter, key).await
         }
         Action::Unblock => operate::run(client, &caller, &parts.headers, Operation::Unblock, limiter, key).await,
+        Action::Override => {
+            let limits = Operation::Override(overrides::read(&body.await?)?);
+            operate::run(client, &caller, &parts.headers, limits, limiter, key).await
+        }
+        Action::ClearOverride => {
+            operate::run(client, &caller, &parts.headers, Operation::ClearOverride, limiter, key).await
+        }
         Action::Audit => operate::audit(client, query),
         Action::Increment => counting::increment(door, limiter, key, &body.await?).await,
         Action::Analyze => counting::analyze(door, limiter, key).await,

@@ -62,8 +62,12 @@ impl<'a> Hit<'a> {
     fn take(&mut self, field: &'static str, value: Value<'a>) -> Result<(), Problem> {
         match (field, value) {
             ("attributes", Value::Members(members)) => self.attributes = Some(read_attributes(members)?),
-            ("attributes", Value::Scalar(other)) => {
-                return Err(wrong_type("attributes", "an object of strings such as {\"user\":\"u1\"}", &other));
+            ("attributes", other) => {
+                return Err(wrong_type(
+                    "attributes",
+                    "an object of strings such as {\"user\":\"u1\"}",
+                    &other.scalar(),
+                ));
             }
             ("key", value) => self.key = Some(key(field, value.scalar())?),
             ("limiter", value) => self.limiter = Some(name(field, value.scalar())?),

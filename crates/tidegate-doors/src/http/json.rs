@@ -27,8 +27,13 @@ pub(crate) fn push_list(body: &mut String, texts: impl Iterator<Item = impl AsRe
 /// A member's value.
 pub(crate) enum Value<'a> {
     Scalar(Scalar<'a>),
+    /// An array's first elements, up to [`LIST_MAX`], and how many it has.
+    List(Vec<Scalar<'a>>, usize),
     Members(Vec<(Cow<'a, str>, Scalar<'a>)>),
 }
+
+/// So many elements of an array are read; no array that means something has more.
+pub(crate) const LIST_MAX: usize = 16;
 
 /// A value without parts; parts of arrays and inner objects are skipped.
 pub(crate) enum Scalar<'a> {
@@ -64,6 +69,7 @@ impl<'a> Value<'a> {
     pub(crate) fn scalar(self) -> Scalar<'a> {
         match self {
             Value::Scalar(scalar) => scalar,
+            Value::List(..) => Scalar::Array,
             Value::Members(_) => Scalar::Object,
         }
     }
@@ -220,12 +226,6 @@ macro_rules! scalars {
         fn visit_unit<E>(self) -> Result<Self::Value, E> {
             Ok($wrap(Scalar::Null))
         }
-
-        fn visit_seq<A: SeqAccess<'a>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-            // `IgnoredAny` skips without recursion, however deep.
-            while seq.next_element::<IgnoredAny>()?.is_some() {}
-            Ok($wrap(Scalar::Array))
-        }
     };
 }
 
@@ -243,6 +243,12 @@ impl<'a> Visitor<'a> for ScalarSeed {
     type Value = Scalar<'a>;
 
     scalars!(std::convert::identity);
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut seq: A) -> Result<Scalar<'a>, A::Error> {
+        // `IgnoredAny` skips without recursion, however deep.
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Scalar::Array)
+    }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Scalar<'a>, A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
@@ -264,6 +270,20 @@ impl<'a> Visitor<'a> for ValueSeed {
     type Value = Value<'a>;
 
     scalars!(Value::Scalar);
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut seq: A) -> Result<Value<'a>, A::Error> {
+        let mut list = Vec::new();
+        while list.len() < LIST_MAX
+            && let Some(element) = seq.next_element_seed(ScalarSeed)?
+        {
+            list.push(element);
+        }
+        let mut len = list.len();
+        while seq.next_element::<IgnoredAny>()?.is_some() {
+            len += 1;
+        }
+        Ok(Value::List(list, len))
+    }
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Value<'a>, A::Error> {
         let mut members = Vec::new();

@@ -12,7 +12,7 @@ use super::limiters::name;
 use super::percent::{Plus, decode, encode};
 use super::problem::Problem;
 use super::reply::{DenyStatus, Explain, Reply, answer_reply, json_reply};
-use super::{operate, query};
+use super::{operate, overrides, query};
 use tidegate::{Cursor, Micros, Request, Which, text};
 use tidegate_core::PERIOD_MAX;
 
@@ -22,7 +22,8 @@ pub(crate) async fn list(door: &Door, limiter: &str, query: Option<&str>) -> Res
     let which = match state.as_deref() {
         None | Some(b"tracked") => Which::Tracked,
         Some(b"blocked") => Which::Blocked,
-        Some(other) => return Err(bad("bad_state", "state", other, "must be tracked or blocked")),
+        Some(b"overridden") => return Ok(json_reply(overrides::list(door, &name(limiter)?)?)),
+        Some(other) => return Err(bad("bad_state", "state", other, "must be tracked, blocked or overridden")),
     };
     let most = match most.as_deref() {
         None => PAGE_KEYS_DEFAULT,
@@ -67,7 +68,7 @@ pub(crate) fn read_block(body: &[u8]) -> Result<BlockFor, Problem> {
     let (mut span, mut reason) = (None, None);
     json::read(body, &["for", "reason"], |index, value| {
         match (index, value.scalar()) {
-            (0, value) => span = Some(block_span(value)?),
+            (0, value) => span = Some(self::span(value)?),
             (_, Scalar::Text(text)) => reason = Some(operate::checked(&text)?),
             (_, value) => return Err(wrong_type("reason", "a text", &value)),
         }
@@ -94,7 +95,8 @@ pub(crate) fn push_key(body: &mut String, key: &[u8]) {
     }
 }
 
-fn block_span(value: Scalar<'_>) -> Result<Micros, Problem> {
+/// How long a block or an override lasts.
+pub(crate) fn span(value: Scalar<'_>) -> Result<Micros, Problem> {
     let Scalar::Text(written) = value else {
         return Err(wrong_type("for", "a duration such as \"10m\"", &value));
     };

@@ -5,6 +5,7 @@ use super::client::Client;
 use super::json::shorten;
 use super::keys::BlockFor;
 use super::limiters::name;
+use super::overrides::NewLimits;
 use super::percent::{Plus, decode};
 use super::problem::Problem;
 use super::query;
@@ -25,6 +26,8 @@ pub(crate) enum Operation {
     Block(BlockFor),
     Unblock,
     UnblockAll,
+    Override(NewLimits),
+    ClearOverride,
 }
 
 /// What became of it: the answer's body, and the same in words.
@@ -41,8 +44,14 @@ pub(crate) async fn run(
 ) -> Result<Reply, Problem> {
     let (limiter, key) = (name(limiter)?, decode(key, Plus::Plus, "key")?.into_owned());
     let mut why = reason(headers)?;
-    if let Operation::Block(BlockFor { reason, .. }) = &mut operation {
-        why = reason.take().or(why);
+    match &mut operation {
+        Operation::Block(BlockFor { reason, .. }) => why = reason.take().or(why),
+        // Its reason is kept with it, too.
+        Operation::Override(NewLimits { reason, .. }) => {
+            why = reason.take().or(why);
+            reason.clone_from(&why);
+        }
+        _ => {}
     }
     let (gate, audit) = (client.door.gate.clone(), Arc::clone(&client.door.settings.audit));
     let who = caller.to_string();
@@ -80,6 +89,8 @@ impl Operation {
             Operation::Block(_) => "block",
             Operation::Unblock => "unblock",
             Operation::UnblockAll => "unblock-all",
+            Operation::Override(_) => "override",
+            Operation::ClearOverride => "clear-override",
         }
     }
 
@@ -101,6 +112,17 @@ impl Operation {
             Operation::Unblock => {
                 let unblocked = one.unblock().await?;
                 (format!("{{\"unblocked\":{unblocked}}}"), format!("unblocked: {unblocked}"))
+            }
+            Operation::Override(NewLimits { limits, span, reason }) => {
+                let until = gate.set_override(limiter, key, limits, *span, reason.as_deref()).await?;
+                let limits: Vec<String> = limits.iter().map(ToString::to_string).collect();
+                let lasts = span.map_or(String::new(), |span| format!(" for {span}"));
+                let until = until.map_or("null".to_owned(), seconds);
+                (format!("{{\"until\":{until}}}"), format!("{}{lasts}", limits.join(", ")))
+            }
+            Operation::ClearOverride => {
+                let cleared = gate.clear_override(limiter, key).await?;
+                (format!("{{\"cleared\":{cleared}}}"), format!("cleared: {cleared}"))
             }
             Operation::Block(BlockFor { span, .. }) => {
                 let until = one.block_for(*span).await?;

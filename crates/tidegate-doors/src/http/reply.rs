@@ -1,6 +1,7 @@
 //! Responses: an answer, a JSON text, a plain text, a problem.
 
 use super::feed::Feed;
+use super::json::push_string;
 use super::keys::push_key;
 use super::problem::Problem;
 use super::reply_body::ReplyBody;
@@ -170,6 +171,16 @@ fn push_explained(body: &mut String, explained: &Explained) {
     match explained.matched {
         Some(index) => body.push_str(&format!(",\"match\":{}", index + 1)),
         None => body.push_str(",\"match\":null"),
+    }
+    body.push_str(&format!(",\"override\":{}", explained.overridden.is_some()));
+    if let Some(info) = &explained.overridden {
+        body.push_str(",\"override_until\":");
+        body.push_str(&info.until.map_or("null".to_owned(), seconds));
+        body.push_str(",\"override_reason\":");
+        match &info.reason {
+            Some(reason) => push_string(body, reason),
+            None => body.push_str("null"),
+        }
     }
     body.push_str(&format!(",\"blocked_until\":{}", explained.blocked_until.map_or("null".to_owned(), seconds)));
     body.push_str(",\"limits\":[");

@@ -19,6 +19,8 @@ pub(crate) enum Action {
     Key,
     Block,
     Unblock,
+    Override,
+    ClearOverride,
     Increment,
     Analyze,
     Audit,
@@ -58,7 +60,7 @@ const fn route(
     Route { method, template, needs, action, does }
 }
 
-pub(crate) const ROUTE_COUNT: usize = 27;
+pub(crate) const ROUTE_COUNT: usize = 29;
 
 /// The most asked first.
 #[rustfmt::skip]
@@ -69,11 +71,13 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("GET",    "/v1/limiters/{limiter}", Needs::Scope(Read), Action::Limiter, "one limiter"),
     route("POST",   "/v1/limiters/{limiter}/enable", Needs::Scope(Operate), Action::Enable, "limits apply"),
     route("POST",   "/v1/limiters/{limiter}/disable", Needs::Scope(Operate), Action::Disable, "everything is allowed and nothing counted"),
-    route("GET",    "/v1/limiters/{limiter}/keys", Needs::Scope(Read), Action::Keys, "its keys: ?state=tracked|blocked[&most=N][&after=CURSOR]"),
+    route("GET",    "/v1/limiters/{limiter}/keys", Needs::Scope(Read), Action::Keys, "its keys: ?state=tracked|blocked|overridden[&most=N][&after=CURSOR]"),
     route("DELETE", "/v1/limiters/{limiter}/blocks", Needs::Scope(Operate), Action::UnblockAll, "unblock all its keys"),
     route("GET",    "/v1/limiters/{limiter}/keys/{key}", Needs::Scope(Read), Action::Key, "peek, with an explanation"),
     route("PUT",    "/v1/limiters/{limiter}/keys/{key}/block", Needs::Scope(Operate), Action::Block, "block: {\"for\":\"10m\"}"),
     route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Needs::Scope(Operate), Action::Unblock, "unblock"),
+    route("PUT",    "/v1/limiters/{limiter}/keys/{key}/limits", Needs::Scope(Operate), Action::Override, "other limits for one key: {\"limits\":[\"100 per minute\"],\"for\":\"1h\",\"reason\":\"…\"}"),
+    route("DELETE", "/v1/limiters/{limiter}/keys/{key}/limits", Needs::Scope(Operate), Action::ClearOverride, "the limiter's own again"),
     route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", Needs::Scope(Count), Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
     route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", Needs::Scope(Count), Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
     route("GET",    "/v1/audit", Needs::Scope(Read), Action::Audit, "who changed what, newest first: ?most=N[&before=NUMBER]"),

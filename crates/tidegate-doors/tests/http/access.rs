@@ -26,7 +26,7 @@ use About::{Everything, Free, Listing, Named};
 /// A request (`{n}` is another number each time), the scope that it needs (`-`: none; `session`: its commands need some), the status
 /// of its success, and what it is about. A new route fails [`s5_every_route_is_a_row_of_the_table`] until it has a row.
 #[rustfmt::skip]
-const ROWS: [(&str, &str, u16, About); 28] = [
+const ROWS: [(&str, &str, u16, About); 30] = [
     ("POST /v1/hit {\"limiter\":\"api\",\"key\":\"k{n}\"}", "check", 200, Named),
     ("POST /v1/hit {\"domain\":\"login\",\"attributes\":{\"user\":\"u{n}\"}}", "check", 200, Named),
     ("GET /v1/allowed?user=a{n}&domain=login", "check", 200, Named),
@@ -38,6 +38,8 @@ const ROWS: [(&str, &str, u16, About); 28] = [
     ("GET /v1/limiters/api/keys/k", "read", 200, Named),
     ("PUT /v1/limiters/api/keys/b{n}/block {\"for\":\"10m\"}", "operate", 200, Named),
     ("DELETE /v1/limiters/api/keys/b{n}/block", "operate", 200, Named),
+    ("PUT /v1/limiters/api/keys/b{n}/limits {\"limits\":[\"9 per minute\"]}", "operate", 200, Named),
+    ("DELETE /v1/limiters/api/keys/b{n}/limits", "operate", 200, Named),
     ("DELETE /v1/limiters/api/blocks", "operate", 200, Named),
     ("POST /v1/limiters/notify/keys/k/increment", "count", 200, Named),
     ("POST /v1/limiters/notify/keys/k/analyze", "count", 200, Named),

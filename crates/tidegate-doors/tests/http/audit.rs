@@ -4,7 +4,12 @@ use crate::server::{Server, check};
 use serde_json::Value;
 
 /// Every route that changes something by hand, as a request that succeeds.
-const CHANGES: [(&str, &str); 5] = [
+const CHANGES: [(&str, &str); 7] = [
+    (
+        "override",
+        r#"PUT /v1/limiters/api/keys/u%201/limits {"limits":["9 per minute"],"for":"1h","reason":"ticket 5"}"#,
+    ),
+    ("clear-override", "DELETE /v1/limiters/api/keys/u%201/limits"),
     ("block", r#"PUT /v1/limiters/api/keys/u%201/block {"for":"10m","reason":"ticket 5"}"#),
     ("unblock", "DELETE /v1/limiters/api/keys/u%201/block"),
     ("unblock-all", "DELETE /v1/limiters/api/blocks"),
@@ -28,13 +33,24 @@ fn s7_every_change_by_hand_is_noted_once() {
         assert_eq!(entry["what"], *what);
         assert_eq!((&entry["number"], &entry["at"]), (&Value::from(index + 1), &Value::from(1_000)), "{entry}");
         assert_eq!((&entry["who"], &entry["limiter"]), (&Value::from("127.0.0.1"), &Value::from("api")), "{entry}");
-        let key = if what.ends_with("block") { Value::from("u 1") } else { Value::Null };
+        let key = if what.ends_with("block") || what.ends_with("override") { Value::from("u 1") } else { Value::Null };
         assert_eq!(entry["key"], key, "{entry}");
-        let why = if *what == "block" { "ticket 5" } else { "café 100%" };
+        let why = if ["block", "override"].contains(what) { "ticket 5" } else { "café 100%" };
         assert_eq!(entry["why"], why, "the body's before the header's: {entry}");
     }
     let details: Vec<Value> = entries(&server).iter().map(|entry| entry["detail"].clone()).collect();
-    assert_eq!(details, [Value::Null, Value::Null, "unblocked: 0".into(), "unblocked: true".into(), "for 10m".into()]);
+    assert_eq!(
+        details,
+        [
+            Value::Null,
+            Value::Null,
+            "unblocked: 0".into(),
+            "unblocked: true".into(),
+            "for 10m".into(),
+            "cleared: true".into(),
+            "9 per 1m for 1h".into()
+        ]
+    );
 }
 
 /// Every route whose access rule is that of a change is in the list above: a new one is forgotten here and noted nowhere.

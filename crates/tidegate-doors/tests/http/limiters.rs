@@ -162,3 +162,28 @@ fn s2_only_this_machine_and_no_web_page_changes_things() {
     let hit = server.ask_with(r#"POST /v1/hit {"limiter":"ten","key":"u1"}"#, "x-forwarded-for: 192.0.2.1\r\n");
     check_response("a hit changes nothing of this kind", &hit, "200");
 }
+
+#[test]
+fn a11_overrides_are_set_shown_listed_and_cleared() {
+    check(
+        &Server::start(),
+        r#"
+        POST /v1/hit {"limiter":"api","key":"vip","cost":3} -> 200 "remaining":0
+        PUT /v1/limiters/api/keys/vip/limits {"limits":["9 per minute"],"for":"1h","reason":"ticket \"7\""} -> 200 {"until":4600}
+        POST /v1/hit {"limiter":"api","key":"vip","explain":true} -> 200 ratelimit-policy: "api";q=9;w=60 & "limit":9,"remaining":5 & "override":true,"override_until":4600,"override_reason":"ticket \"7\"" & "rule":"9 per 1m"
+        GET /v1/limiters/api/keys/vip -> 200 "limit":9,"remaining":5 & "override":true
+        GET /v1/limiters/api/keys?state=overridden -> 200 {"keys":["vip"],"overrides":[{"key":"vip","limits":["9 per 1m"],"until":4600,"reason":"ticket \"7\"","fits":true}],"next":null}
+        PUT /v1/limiters/api/keys/%FF/limits {"limits":["4 per minute"]} -> 200 {"until":null}
+        GET /v1/limiters/api/keys?state=overridden -> 200 "binary_key":"%FF","limits":["4 per 1m"],"until":null,"reason":null,"fits":true
+        PUT /v1/limiters/api/keys/vip/limits {"limits":["9 per minute","8 per hour"]} -> 400 "code":"bad_limits" & 2 limits cannot stand in for the limiter's 1
+        PUT /v1/limiters/api/keys/vip/limits {"limits":[]} -> 400 "code":"bad_limits" & 1 to 8, and has 0
+        PUT /v1/limiters/api/keys/vip/limits {"limits":["9 per moon"]} -> 400 "code":"bad_limits" & "value":"9 per moon"
+        PUT /v1/limiters/api/keys/vip/limits {"limits":[9]} -> 400 "code":"wrong_type"
+        PUT /v1/limiters/api/keys/vip/limits {"limits":"9 per minute"} -> 400 "code":"wrong_type"
+        PUT /v1/limiters/api/keys/vip/limits {"for":"1h"} -> 400 "code":"missing_field"
+        PUT /v1/limiters/none/keys/vip/limits {"limits":["9 per minute"]} -> 404
+        DELETE /v1/limiters/api/keys/vip/limits -> 200 {"cleared":true}
+        DELETE /v1/limiters/api/keys/vip/limits -> 200 {"cleared":false}
+        POST /v1/hit {"limiter":"api","key":"vip","explain":true} -> 429 "limit":3 & "override":false"#,
+    );
+}

@@ -115,7 +115,7 @@ fn wrong_paths_methods_and_queries_are_told_the_right_ones() {
         GET /v1/limiters/api/keys/ -> 400 "code":"bad_key" & the key is empty
         GET /v1/limiters/api/keys/%4 -> 400 "code":"bad_percent_encoding"
         GET /v1/limiters/api/keys/u1?cost=-1 -> 400 "code":"bad_cost" & from 0 to 4294967295
-        GET /v1/limiters/api/keys?state=all -> 400 "code":"bad_state" & tracked or blocked
+        GET /v1/limiters/api/keys?state=all -> 400 "code":"bad_state" & tracked, blocked or overridden
         GET /v1/limiters/api/keys?most=0 -> 400 "code":"bad_number" & from 1 to 1000
         GET /v1/limiters/api/keys?after=x -> 400 "code":"bad_cursor"
         GET /v1/limiters/hashed/keys -> 501 "code":"no_names" & set names = true

@@ -25,6 +25,7 @@ mod foreign;
 mod link;
 mod names;
 mod operate;
+mod overrides;
 mod register;
 mod route;
 mod script;

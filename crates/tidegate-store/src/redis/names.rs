@@ -71,6 +71,11 @@ pub(crate) fn disabled(limiter: &str, layout: Layout) -> String {
     }
 }
 
+/// The limits of single keys of a limiter. It has no expiry.
+pub(crate) fn overrides(limiter: &str) -> String {
+    format!("tg:overrides:{limiter}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +90,7 @@ mod tests {
         assert_eq!(keys(&question, true), all[..1]);
         let question = Question { limiter: "notify", layout: Layout::Pause, ..question };
         assert_eq!(keys(&question, false), ["i:notify:|user-1|", "b:|notify|"].map(|name| name.as_bytes().to_vec()));
+        assert_eq!(overrides("api"), "tg:overrides:api");
         assert_eq!(disabled("notify", Layout::Pause), "internal:|notify|:disabled");
         assert_eq!((group(b""), group(b"user-1"), group(b"192.0.2.1")), (0xc5, 0xab, 0x8c));
     }

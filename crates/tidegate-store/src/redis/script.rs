@@ -118,6 +118,26 @@ pub(crate) fn note_block() -> &'static Script {
     MADE.get_or_init(|| Script::new(&[HEAD, ENTRY, include_str!("lua/note_block.lua")]))
 }
 
+const OVERRIDES: &str = include_str!("lua/overrides.lua");
+
+/// Gives a key other limits.
+pub(crate) fn set_override() -> &'static Script {
+    static MADE: OnceLock<Script> = OnceLock::new();
+    MADE.get_or_init(|| Script::new(&[HEAD, OVERRIDES, include_str!("lua/override_set.lua")]))
+}
+
+/// Takes them back.
+pub(crate) fn clear_override() -> &'static Script {
+    static MADE: OnceLock<Script> = OnceLock::new();
+    MADE.get_or_init(|| Script::new(&[HEAD, OVERRIDES, include_str!("lua/override_clear.lua")]))
+}
+
+/// All of a limiter.
+pub(crate) fn list_overrides() -> &'static Script {
+    static MADE: OnceLock<Script> = OnceLock::new();
+    MADE.get_or_init(|| Script::new(&[HEAD, OVERRIDES, include_str!("lua/override_list.lua")]))
+}
+
 /// The short script for the commonest case; see its file.
 pub(crate) fn plain_token_bucket() -> &'static Script {
     static MADE: OnceLock<Script> = OnceLock::new();

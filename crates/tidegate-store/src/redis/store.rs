@@ -3,7 +3,10 @@
 use super::tally::Bought;
 use super::{Redis, StoreError, Url};
 use crate::clock::Clock;
-use crate::store::{Answers, Asked, Backend, Capabilities, Holder, Layout, Question, Register, Swap, When};
+use crate::store::{
+    Answers, Asked, Backend, Capabilities, Holder, Layout, NewOverride, Overrides, Placed, Question, Register, Swap,
+    When,
+};
 use crate::table::{Listing, PageOf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -52,6 +55,28 @@ impl Backend for Redis {
 
     async fn set_disabled(&self, limiter: &str, layout: Layout, disabled: bool, when: When) -> Result<(), StoreError> {
         self.set_disabled(limiter, layout, disabled, when).await
+    }
+
+    async fn set_override(
+        &self,
+        limiter: &str,
+        key: &[u8],
+        new: &NewOverride,
+        when: When,
+    ) -> Result<Placed, StoreError> {
+        self.set_override(limiter, key, new, when).await
+    }
+
+    async fn clear_override(&self, limiter: &str, key: &[u8], when: When) -> Result<bool, StoreError> {
+        self.clear_override(limiter, key, when).await
+    }
+
+    async fn overrides(
+        &self,
+        limiters: &[(&str, Option<u64>)],
+        when: When,
+    ) -> Result<Vec<Option<Overrides>>, StoreError> {
+        self.overrides(limiters, when).await
     }
 
     async fn increment(

@@ -3,7 +3,10 @@
 //! A store implements what it can; what it leaves out is refused with [`StoreError::Unsupported`], and its
 //! [`Capabilities`] say so, so that a configuration that needs it is refused before.
 
-use super::{Answers, Asked, Capabilities, Holder, Layout, Question, Register, StoreError, Swap, When};
+use super::{
+    Answers, Asked, Capabilities, Holder, Layout, NewOverride, Overrides, Placed, Question, Register, StoreError, Swap,
+    When,
+};
 use crate::table::{Listing, PageOf};
 use std::time::Duration;
 use tidegate_core::Micros;
@@ -72,6 +75,31 @@ pub(crate) trait Backend {
     /// Names of keys of the question's limiter.
     async fn list(&self, _question: &Question<'_>, _page: PageOf, _when: When) -> Result<Listing, StoreError> {
         Err(self.cannot("list keys"))
+    }
+
+    /// Gives one key of a limiter other limits.
+    async fn set_override(
+        &self,
+        _limiter: &str,
+        _key: &[u8],
+        _new: &NewOverride,
+        _when: When,
+    ) -> Result<Placed, StoreError> {
+        Err(self.cannot("keep limits of single keys"))
+    }
+
+    /// Takes them back; were there any?
+    async fn clear_override(&self, _limiter: &str, _key: &[u8], _when: When) -> Result<bool, StoreError> {
+        Err(self.cannot("keep limits of single keys"))
+    }
+
+    /// Of each limiter all of them, if they have changed since the version that is known.
+    async fn overrides(
+        &self,
+        _limiters: &[(&str, Option<u64>)],
+        _when: When,
+    ) -> Result<Vec<Option<Overrides>>, StoreError> {
+        Err(self.cannot("keep limits of single keys"))
     }
 
     /// Asks for starts of one key of a pool, and for slots.

@@ -3,7 +3,7 @@
 //! It never waits; what walks over a whole table lets other tasks have their turn between steps. The engine's shortest way goes to the tables themselves, see [`crate::Table`].
 
 use super::backend::Backend;
-use super::{Answers, Asked, Capabilities, Layout, Question, StoreError, When};
+use super::{Answers, Asked, Capabilities, Layout, NewOverride, Overrides, Placed, Question, StoreError, When};
 use crate::clock::Clock;
 use crate::memory::Memory;
 use crate::shard::SHARDS;
@@ -49,6 +49,7 @@ impl Backend for Embedded {
             algorithms: &Algorithm::ALL,
             lists: &[Layout::Native],
             blocks: true,
+            overrides: true,
             pause_layout: false,
             streams: true,
             shared: false,
@@ -124,6 +125,31 @@ impl Backend for Embedded {
             let_others().await;
         }
         Ok(unblocked)
+    }
+
+    async fn set_override(
+        &self,
+        limiter: &str,
+        key: &[u8],
+        new: &NewOverride,
+        when: When,
+    ) -> Result<Placed, StoreError> {
+        Ok(self.table(limiter)?.set_override(key, new, self.now(when.now)))
+    }
+
+    async fn clear_override(&self, limiter: &str, key: &[u8], when: When) -> Result<bool, StoreError> {
+        Ok(self.table(limiter)?.clear_override(key, self.now(when.now)))
+    }
+
+    async fn overrides(
+        &self,
+        limiters: &[(&str, Option<u64>)],
+        when: When,
+    ) -> Result<Vec<Option<Overrides>>, StoreError> {
+        let since = |(limiter, known): &(&str, Option<u64>)| {
+            Ok(self.table(limiter)?.overrides_since(*known, self.now(when.now)))
+        };
+        limiters.iter().map(since).collect()
     }
 
     async fn list(&self, question: &Question<'_>, page: PageOf, when: When) -> Result<Listing, StoreError> {

@@ -4,7 +4,7 @@ use crate::table::PartAnswer;
 use std::time::Duration;
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::replicas::ReplicaId;
-use tidegate_core::{Algorithm, Micros, Rules};
+use tidegate_core::{Algorithm, Limit, Micros, Rules};
 use tokio::time::Instant;
 
 /// One key of a request, at one limiter.
@@ -56,6 +56,54 @@ pub struct When {
     pub by: Instant,
 }
 
+/// Limits of one key, set by hand.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Override {
+    /// In place of the limiter's, by position.
+    pub limits: Vec<Limit>,
+    /// Until when; `None`: until they are cleared.
+    pub until: Option<Micros>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+impl Override {
+    pub(crate) fn holds_at(&self, now: Micros) -> bool {
+        self.until.is_none_or(|until| until > now)
+    }
+}
+
+/// Limits of one key that are to be set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewOverride {
+    /// As [`Override::limits`].
+    pub limits: Vec<Limit>,
+    /// For how long from now; `None`: until they are cleared.
+    pub span: Option<Micros>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+/// What became of limits that were to be set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placed {
+    /// They hold until then; `None`: until they are cleared.
+    Until(Option<Micros>),
+    /// The limiter has as many as it may have.
+    Full,
+}
+
+/// All limits of single keys that a limiter has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Overrides {
+    /// Another one after every change.
+    pub version: u64,
+    /// The store's time.
+    pub at: Micros,
+    /// By key.
+    pub keys: Vec<(Vec<u8>, Override)>,
+}
+
 /// When it was decided, by the store's clock, and the answer for each key, in the order of the questions.
 pub type Answers = (Micros, Vec<PartAnswer>);
 
@@ -99,6 +147,8 @@ pub struct Capabilities {
     pub lists: &'static [Layout],
     /// Keys can be blocked and unblocked by hand, and counted and analyzed apart.
     pub blocks: bool,
+    /// Single keys can be given other limits.
+    pub overrides: bool,
     /// Limiters may have [`Layout::Pause`].
     pub pause_layout: bool,
     /// Event streams can be kept where it is.

@@ -1,4 +1,5 @@
-//! The flags of disabled limiters, where processes share a store: looked up twice a second, and not for every decision.
+//! The flags of disabled limiters and the limits of single keys, where processes share a store: looked up twice a second, and not
+//! for every decision.
 //! A key that the store refused is looked at in the same turn, see `error_stats.rs`.
 
 use super::{Gate, Inner};
@@ -31,6 +32,14 @@ impl Inner {
         let disabled = self.store.disabled(&limiters, when).await.inspect_err(|error| self.errors.count(error))?;
         for (limiter, disabled) in live.limiters.iter().zip(disabled) {
             limiter.table.set_disabled(disabled);
+        }
+        if self.store.capabilities().overrides {
+            let (limiters, known): (Vec<_>, Vec<_>) = live.overridable().into_iter().unzip();
+            let when = When { now: self.clock.manual_now(), ..when };
+            let found = self.store.overrides(&known, when).await.inspect_err(|error| self.errors.count(error))?;
+            for (limiter, found) in limiters.into_iter().zip(found) {
+                found.into_iter().for_each(|found| limiter.take_overrides(found, self.failure.local_share));
+            }
         }
         Ok(())
     }

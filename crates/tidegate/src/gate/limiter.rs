@@ -1,9 +1,10 @@
 //! The policy in force: its limiters with their tables, and how a request finds them.
 
 use super::fallback::share_of;
+use super::overrides::{Book, Held};
 use super::shares::Shares;
 use super::standing::Variants;
-use crate::{Answer, AskError, LimiterSpec, Policy};
+use crate::{Answer, AskError, Clock, LimiterSpec, Policy};
 use arc_swap::{ArcSwap, Guard};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
@@ -40,7 +41,9 @@ pub struct Limiter {
     pub(super) variants: Arc<Variants>,
     /// The same with this process's part of the rules, for when the store does not answer.
     pub(super) fallback: Arc<Variants>,
-    /// May keys have other rules than its own?
+    /// The limits of single keys that were set by hand.
+    pub(super) overrides: Arc<Held>,
+    /// May keys have other rules than its own, by the policy?
     pub(super) varies: bool,
     /// Is an address a part of its keys?
     pub(super) by_address: bool,
@@ -66,18 +69,26 @@ impl Deref for InForce<'_> {
     }
 }
 
+/// What a policy is put in force with.
+pub(super) struct Surroundings<'a> {
+    /// Where states are.
+    pub(super) store: &'a Store,
+    /// This process's tables, as a store and as they are.
+    pub(super) local: &'a Store,
+    pub(super) memory: &'a Memory,
+    pub(super) clock: &'a Clock,
+    /// This process's part of each limit while the store does not answer.
+    pub(super) local_share: f64,
+    pub(super) shares: &'a Shares,
+    pub(super) overrides: &'a Book,
+}
+
 impl Live {
-    /// The policy on a store; the second one is this process's tables. `local_share` is this process's part of each limit while the store does not answer.
-    pub(super) fn new(
-        stores: (&Store, &Store),
-        memory: &Memory,
-        policy: &Policy,
-        local_share: f64,
-        shares: &Shares,
-    ) -> Live {
+    /// A policy in force.
+    pub(super) fn new(policy: &Policy, around: &Surroundings<'_>) -> Live {
         let mut live = Live { limiters: Vec::new(), by_name: HashMap::default(), by_domain: HashMap::new() };
         for (index, spec) in policy.limiters().iter().enumerate() {
-            live.limiters.push(Limiter::new(stores, memory, spec, local_share, shares));
+            live.limiters.push(Limiter::new(spec, around));
             live.by_name.insert(spec.name.clone(), index);
             if !spec.by.is_empty() {
                 live.by_domain.entry(spec.domain.clone()).or_default().push(index);
@@ -115,14 +126,9 @@ impl Live {
 }
 
 impl Limiter {
-    fn new(
-        (store, local): (&Store, &Store),
-        memory: &Memory,
-        spec: &Arc<LimiterSpec>,
-        local_share: f64,
-        shares: &Shares,
-    ) -> Limiter {
-        let share = shares.of(spec);
+    fn new(spec: &Arc<LimiterSpec>, around: &Surroundings<'_>) -> Limiter {
+        let Surroundings { store, local, memory, clock, local_share, .. } = *around;
+        let share = around.shares.of(spec);
         let whole = |made: fn(&Rules, f64) -> Rules, share| Variants::of(spec, |rules| Some(made(rules, share)));
         let variants = Arc::new(whole(|rules, _| rules.clone(), 1.0).expect("each of its rules can be copied"));
         let fallback = match store.is_embedded() || local_share >= 1.0 {
@@ -130,10 +136,16 @@ impl Limiter {
             false => Arc::new(whole(share_of, local_share).expect("a part can be made of all rules")),
         };
         let table = memory.table(spec.scope(), spec.shape(), &fallback.own.rules);
-        table.set_variants(fallback.others());
         let store = if share.is_some() { local } else { store }.clone();
         let (by_address, varies) = (spec.is_by_address(), !spec.matches.is_empty());
-        Limiter { spec: Arc::clone(spec), table, store, share, variants, fallback, varies, by_address }
+        let overrides = around.overrides.of(spec, clock, local_share);
+        let spec = Arc::clone(spec);
+        let limiter = Limiter { spec, table, store, share, variants, fallback, overrides, varies, by_address };
+        match limiter.table.overrides_since(None, clock.now()).filter(|_| around.store.is_embedded()) {
+            Some(found) => limiter.take_overrides(found, local_share),
+            None => limiter.note_overrides(),
+        }
+        limiter
     }
 
     /// Its definition.

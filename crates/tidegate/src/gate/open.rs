@@ -1,7 +1,8 @@
 //! How a gate comes to be: settings, what was saved before, and saving.
 
 use super::housekeeping;
-use super::limiter::Live;
+use super::limiter::{Live, Surroundings};
+use super::overrides::Book;
 use super::shares::Shares;
 use super::{Gate, Inner, TEND_SHARE};
 use crate::{Clock, OnFailure, Policy};
@@ -254,7 +255,17 @@ impl Gate {
         let local = Store::embedded(Arc::clone(&memory), &clock);
         let store = store.unwrap_or_else(|| local.clone());
         let (failure, shares) = (FailureSettings::from(settings), Shares::default());
-        let live = Live::new((&store, &local), &memory, policy, failure.local_share, &shares);
+        let overrides = Book::default();
+        let around = Surroundings {
+            store: &store,
+            local: &local,
+            memory: &memory,
+            clock: &clock,
+            local_share: failure.local_share,
+            shares: &shares,
+            overrides: &overrides,
+        };
+        let live = Live::new(policy, &around);
         let runtime = (!store.is_embedded()).then(Handle::current);
         let (tended, ended) = mpsc::channel();
         let gate = Gate(Arc::new(Inner {
@@ -265,6 +276,7 @@ impl Gate {
             local,
             clock,
             shares,
+            overrides,
             snapshots: directory.map(Snapshots::new),
             failure,
             runtime,

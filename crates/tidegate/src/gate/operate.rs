@@ -269,7 +269,7 @@ impl Gate {
     }
 
     /// A limiter, and the key that it uses for the one that was named.
-    fn limiter_of<'k>(&self, limiter: &str, key: &'k [u8]) -> Result<(Limiter, Cow<'k, [u8]>), AskError> {
+    pub(super) fn limiter_of<'k>(&self, limiter: &str, key: &'k [u8]) -> Result<(Limiter, Cow<'k, [u8]>), AskError> {
         let limiter = self.0.live.load().limiter_for(limiter, key)?.clone();
         let key = limiter.spec.key_by_name(key);
         check_key(&key)?;

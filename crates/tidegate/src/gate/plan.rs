@@ -225,6 +225,7 @@ fn explain(check: &Check<'_>, said: Option<(usize, PartAnswer)>, deciding: Optio
         decided,
         unlimited: check.role == Role::Unlimited,
         matched: if let Basis::Match(index) = check.basis { Some(index) } else { None },
+        overridden: if let Basis::Override(one) = &check.basis { Some(one.info.clone()) } else { None },
         blocked_until: said.as_ref().map(|said| said.blocked_until).filter(|until| *until > at),
         sketched: said.as_ref().is_some_and(|said| said.sketched),
         limits: limits.zip(said.into_iter().flat_map(|said| said.decisions)).collect(),

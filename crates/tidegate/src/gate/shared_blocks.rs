@@ -79,7 +79,7 @@ impl SharedBlocks {
         self.change(spec, HashMap::clear);
     }
 
-    fn are_of(&self, spec: &LimiterSpec) -> bool {
+    pub(super) fn are_of(&self, spec: &LimiterSpec) -> bool {
         self.limiter.get() == Some(&spec.name)
     }
 

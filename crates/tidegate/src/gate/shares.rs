@@ -60,7 +60,8 @@ impl Shares {
 
 /// The policy has made sure that the limiter can be shared.
 fn with_share(spec: &Arc<LimiterSpec>, schedule: &Schedule) -> Option<Variants> {
-    Variants::of(spec, |rules| rules.shared(schedule))
+    let variants = Variants::of(spec, |rules| rules.shared(schedule))?;
+    Some(Variants { schedule: Some(schedule.clone()), ..variants })
 }
 
 impl Limiter {

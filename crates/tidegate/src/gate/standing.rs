@@ -1,28 +1,34 @@
-//! Which rules hold for a key: the limiter's own, or those of a match.
+//! Which rules hold for a key: those that were set for it by hand, or those of a match, or the limiter's own.
 //!
 //! Every rule that can hold is made once, as a limiter of its own with these limits, when the policy comes in force: an answer
 //! names it, and headers and explanations print what it says. Invariant: a limiter without matches, whose keys have no limits
 //! of their own, is never asked for a standing where time matters; see [`Limiter::is_uniform`].
 
 use super::limiter::{InForce, Limiter};
+use super::overrides::Overridden;
 use crate::{LimiterSpec, Outcome};
 use std::sync::Arc;
 use tidegate_core::Rules;
+use tidegate_core::replicas::Schedule;
 
 /// A limiter with its own rules, and with those of each of its matches.
 #[derive(Debug)]
 pub(super) struct Variants {
     pub(super) own: Arc<LimiterSpec>,
-    matched: Vec<Arc<LimiterSpec>>,
+    pub(super) matched: Vec<Arc<LimiterSpec>>,
+    /// This process's share of all of them, if it holds one.
+    pub(super) schedule: Option<Schedule>,
 }
 
 /// Whose rules hold.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Basis {
     /// The limiter's.
     Own,
     /// Those of this match, from 0.
     Match(usize),
+    /// Those that were set for the key by hand.
+    Override(Arc<Overridden>),
 }
 
 /// How a key stands with a limiter.
@@ -59,13 +65,15 @@ impl Variants {
             Outcome::Unlimited => with(&spec.rules),
             Outcome::Deny => Some(Arc::new(LimiterSpec { rules: spec.rules.never(), ..LimiterSpec::clone(spec) })),
         });
-        Some(Variants { matched: matched.collect::<Option<_>>()?, own: with(&spec.rules)? })
+        Some(Variants { matched: matched.collect::<Option<_>>()?, own: with(&spec.rules)?, schedule: None })
     }
 
     pub(super) fn get(&self, basis: &Basis) -> &Arc<LimiterSpec> {
         match basis {
             Basis::Own => &self.own,
             Basis::Match(index) => &self.matched[*index],
+            // It has its own, see [`Limiter::whole_for`].
+            Basis::Override(_) => &self.own,
         }
     }
 
@@ -84,6 +92,9 @@ impl Limiter {
 
     /// How a key stands in a request with these attributes.
     pub(super) fn standing(&self, key: &[u8], attributes: &[(&str, &[u8])]) -> Standing<'_> {
+        if let Some(one) = self.overridden(key) {
+            return one;
+        }
         let Some(index) = self.spec.matched(key, attributes) else {
             return Standing { spec: self.in_force(), basis: Basis::Own, effect: Effect::Limits };
         };
@@ -100,6 +111,16 @@ impl Limiter {
         Standing { spec, basis, effect }
     }
 
+    /// How a key stands whose limits were set by hand.
+    fn overridden(&self, key: &[u8]) -> Option<Standing<'_>> {
+        let one = self.table.is_overridden().then(|| self.overrides.get(key))??;
+        let mut spec = Arc::clone(one.whole()?);
+        if let Some(schedule) = self.share.as_ref().and_then(|share| share.load().schedule.clone()) {
+            spec = Arc::new(LimiterSpec { rules: spec.rules.shared(&schedule)?, ..LimiterSpec::clone(&spec) });
+        }
+        Some(Standing { spec: InForce::Made(spec), basis: Basis::Override(one), effect: Effect::Limits })
+    }
+
     /// The same by the key alone: how it stands in a request by name.
     pub(super) fn standing_by_name(&self, key: &[u8]) -> Standing<'_> {
         self.standing(key, &[])
@@ -107,11 +128,17 @@ impl Limiter {
 
     /// The limiter with this process's part of the rules in force, for when the store does not answer.
     pub(super) fn fallback_for(&self, basis: &Basis) -> InForce<'_> {
-        InForce::Policy(self.fallback.get(basis))
+        match basis {
+            Basis::Override(one) => InForce::Made(Arc::clone(one.fallback().unwrap_or(&self.fallback.own))),
+            basis => InForce::Policy(self.fallback.get(basis)),
+        }
     }
 
     /// The limiter with the whole of these rules.
     pub(super) fn whole_for(&self, basis: &Basis) -> InForce<'_> {
-        InForce::Policy(self.variants.get(basis))
+        match basis {
+            Basis::Override(one) => InForce::Made(Arc::clone(one.whole().unwrap_or(&self.variants.own))),
+            basis => InForce::Policy(self.variants.get(basis)),
+        }
     }
 }

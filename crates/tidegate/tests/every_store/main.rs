@@ -25,6 +25,7 @@ fn check(kind: Kind) {
     actions::work_is_done_unless_limited_and_counted_when_it_succeeds(&store);
     flags::a_disabled_limiter_is_always_fine_and_counts_nothing(&store);
     flags::a_flag_reaches_every_gate_within_a_second(&store);
+    steering::an_override_reaches_every_gate_within_a_second(&store);
     store.check_expiries();
 }
 

@@ -18,6 +18,7 @@ pub(crate) const T: u64 = 1_700_000_000;
 /// `AT KEY increment N [TIME] -> counted|dropped`
 /// `AT KEY analyze|recompute -> ok | limited SUM of LIMIT until TIME | blocked until TIME`
 /// `AT KEY ok|is_limited -> true|false` · `AT KEY block_for S -> TIME` · `AT KEY unblock -> true|false`
+/// `AT KEY override LIMIT[;LIMIT] [S] -> TIME|for good` (a limit's spaces are `_`) · `AT KEY clear -> true|false` · `AT all overridden -> KEY KEY…`
 /// `AT all tracked|blocked -> KEY KEY…` · `AT all unblock_all -> N`
 #[derive(Debug)]
 pub(crate) struct Scenario {
@@ -55,6 +56,9 @@ fn play(store: &Store, scenario: &Scenario, can: (&Capabilities, Layout), placed
     let spec = |limiter: &Limiter| matching(spec(limiter), scenario.matches);
     let limiters = || [placed(spec(first))].into_iter().chain(others.iter().map(spec)).collect::<Vec<_>>();
     let gate = store.gate(limiters(), patient(), Clock::manual(at("0")));
+    if scenario.script.contains(" override ") && !(can.0.overrides && can.1 == Layout::Native) {
+        return refuses_overrides(store, &gate, first.0);
+    }
     // What every store says is what the embedded one says, to the last figure.
     let model = Gate::with_clock(Policy::new(limiters()).unwrap(), Clock::manual(at("0")));
     for line in scenario.script.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -77,6 +81,20 @@ fn play(store: &Store, scenario: &Scenario, can: (&Capabilities, Layout), placed
         let told = told.unwrap();
         assert_eq!(told.shown.trim(), expected.trim(), "{place}");
         assert_eq!(told.whole, modelled.whole, "{place}");
+    }
+}
+
+/// A store without overrides, or a layout, says so and where to go instead.
+fn refuses_overrides(store: &Store, gate: &Gate, limiter: &str) {
+    let limits = gate.limiter(limiter).unwrap().spec().rules.limits().to_vec();
+    let refusals = [
+        store.wait(gate.set_override(limiter, b"k", &limits, None, None)).map(drop),
+        store.wait(gate.clear_override(limiter, b"k")).map(drop),
+        gate.overrides(limiter).map(drop),
+    ];
+    for refused in refusals.map(|refused| refused.unwrap_err().to_string()) {
+        assert!(refused.starts_with("operation not supported"), "{:?}: {refused}", store.kind);
+        assert!(refused.contains("write a [[limiter.match]]"), "{:?}: {refused}", store.kind);
     }
 }
 
@@ -186,6 +204,14 @@ async fn operate(gate: &Gate, limiter: &str, words: &[&str]) -> Result<String, A
         "is_limited" => action.is_limited().await?.to_string(),
         "block_for" => relative(action.block_for(Micros::from_secs(number().into())).await?),
         "unblock" => action.unblock().await?.to_string(),
+        "override" => {
+            let limits: Vec<_> = words[2].split(';').map(|limit| limit.replace('_', " ").parse().unwrap()).collect();
+            let span = words.get(3).map(|word| Micros::from_secs(word.parse().unwrap()));
+            let until = gate.set_override(limiter, words[0].as_bytes(), &limits, span, Some("a test")).await?;
+            until.map_or("for good".to_owned(), relative)
+        }
+        "clear" => gate.clear_override(limiter, words[0].as_bytes()).await?.to_string(),
+        "overridden" => names(gate.overrides(limiter)?.into_iter().map(|info| info.key).collect()),
         "unblock_all" => all.unblock_all().await?.to_string(),
         "tracked" => names(all.tracked().await?),
         "blocked" => names(all.blocked().await?),

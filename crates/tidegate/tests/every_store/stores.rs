@@ -115,7 +115,12 @@ impl Store {
 
     /// What Redis was told to keep expires, but for what may not, and what etcd was told to keep has a lease.
     pub(crate) fn check_expiries(&self) {
-        let may = |key: &String| key.starts_with("b:|") || key.ends_with(":disabled") || key.starts_with("tg:disabled");
+        let may = |key: &String| {
+            key.starts_with("b:|")
+                || key.ends_with(":disabled")
+                || key.starts_with("tg:disabled")
+                || key.starts_with("tg:overrides:")
+        };
         for server in self.servers.all().filter(|server| server.is_redis) {
             let eternal = server.keys_without_expiry();
             assert!(eternal.iter().all(may), "A9, {:?}: {eternal:?}", self.kind);
