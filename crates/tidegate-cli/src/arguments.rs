@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::{client, proxy, serve, simulate, token, udp};
+use crate::{client, promote, proxy, serve, simulate, token, udp};
 use std::path::PathBuf;
 
 /// One rate limiter behind every door.
@@ -33,6 +33,8 @@ pub(crate) enum Command {
     /// Make, list and revoke access tokens
     #[command(subcommand)]
     Token(token::Command),
+    /// Put a limiter's candidate in force, in the file; its comments and layout stay
+    Promote(promote::Args),
     #[command(flatten)]
     Client(client::Command),
 }

@@ -9,6 +9,7 @@
 //! | `proxy` | the transparent proxy |
 //! | `simulate` | traces and access logs on a clock of their own; limits suggested from them |
 //! | `token` | the tokens file |
+//! | `promote` | a candidate takes its place in the file |
 //! | `client`, `udp` | the commands that ask a server |
 
 mod arguments;
@@ -22,6 +23,7 @@ mod log;
 mod mangled;
 mod nearest;
 mod panics;
+mod promote;
 mod proxy;
 mod room;
 mod serve;
@@ -76,6 +78,7 @@ fn run(command: Command) -> ExitCode {
         Command::Suggest(args) => done(simulate::suggest::run(&args)),
         Command::Udp(args) => udp::run(&args),
         Command::Token(command) => token::run(&command),
+        Command::Promote(args) => promote::run(&args, config::from_environment()),
         Command::Client(command) => client::run(&command),
     }
 }

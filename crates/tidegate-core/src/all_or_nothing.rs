@@ -44,6 +44,30 @@ pub enum Reason {
     CostAboveLimit,
 }
 
+/// What a subject's word counts for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Role {
+    /// It decides, and is charged with all the others that do.
+    #[default]
+    Enforced,
+    /// It decides nothing. It is charged if it allows, and so do all that are enforced but for the one that it would replace.
+    Candidate {
+        /// The subject in whose place it would be, by its index.
+        replaces: Option<u8>,
+    },
+}
+
+/// Does all that a subject's charge depends on allow? `allowed` is each subject's own word.
+#[must_use]
+pub fn all_allow(roles: &[Role], allowed: &[bool], index: usize) -> bool {
+    let (itself, replaced) = match roles[index] {
+        Role::Enforced => (true, None),
+        Role::Candidate { replaces } => (allowed[index], replaces.map(usize::from)),
+    };
+    let mut enforced = (0..roles.len()).filter(|at| roles[*at] == Role::Enforced && Some(*at) != replaced);
+    itself && enforced.all(|at| allowed[at])
+}
+
 /// One key at one limiter, as a store hands it over. For a peek, hand over a copy.
 #[derive(Debug)]
 pub struct Subject<'a> {
@@ -55,6 +79,8 @@ pub struct Subject<'a> {
     pub states: &'a mut [State],
     /// May the states grow?
     pub room: Room,
+    /// What its word counts for.
+    pub role: Role,
 }
 
 /// What one subject says of the request. The decision describes the denying limit with the longest
@@ -114,11 +140,15 @@ pub fn decide_plain<M: Meter>(state: &mut M, limit: &Limit, now: Micros, cost: u
     Some(Ruling { limit_index: 0, decision, reason })
 }
 
-/// Decides a request of several keys: all of them are charged, or none.
+/// Decides a request of several keys: all of those that are enforced are charged, or none. A candidate changes nothing for any other.
 pub fn decide_all(subjects: &mut [Subject<'_>], now: Micros, cost: u32, intent: Intent) -> Vec<Ruling> {
     subjects.iter_mut().for_each(|subject| subject.settle(now));
-    let all_allow = subjects.iter().all(|subject| subject.allows(now, cost));
-    subjects.iter_mut().map(|subject| subject.conclude(all_allow, now, cost, intent)).collect()
+    let roles: Vec<Role> = subjects.iter().map(|subject| subject.role).collect();
+    let allowed: Vec<bool> = subjects.iter().map(|subject| subject.allows(now, cost)).collect();
+    let conclude = |(index, subject): (usize, &mut Subject<'_>)| {
+        subject.conclude(all_allow(&roles, &allowed, index), now, cost, intent)
+    };
+    subjects.iter_mut().enumerate().map(conclude).collect()
 }
 
 impl Subject<'_> {
@@ -301,6 +331,7 @@ mod tests {
                 blocked_until: self.blocked_until,
                 states: if intent == Intent::Hit { &mut self.states } else { &mut copy },
                 room: Room::Free,
+                role: Role::Enforced,
             };
             let ruling = decide(&mut subject, Micros::from_secs(at_s), cost, intent);
             self.blocked_until = subject.blocked_until;
@@ -356,6 +387,7 @@ mod tests {
                 blocked_until: Micros::ZERO,
                 states: &mut key.states,
                 room: Room::Free,
+                role: Role::Enforced,
             });
             let rulings = decide_all(&mut subjects, Micros::ZERO, cost, Intent::Hit);
             let left = rulings.iter().map(|r| r.decision.remaining).collect::<Vec<_>>();
@@ -407,5 +439,29 @@ mod tests {
             "
             0 hit 1 -> ok left=4 at=0",
         );
+    }
+
+    /// What each says by itself, with its role, and which of them are charged.
+    #[test]
+    fn a12_a_candidate_is_charged_if_the_others_and_it_allow_and_changes_nothing_for_them() {
+        const E: Role = Role::Enforced;
+        const NEW: Role = Role::Candidate { replaces: None };
+        const FIRST: Role = Role::Candidate { replaces: Some(0) };
+        for (subjects, charged) in [
+            (&[(E, true), (E, true)][..], &[true, true][..]),
+            (&[(E, true), (E, false)], &[false, false]),
+            (&[(E, true), (NEW, true)], &[true, true]),
+            (&[(E, true), (NEW, false)], &[true, false]),
+            (&[(E, false), (NEW, true)], &[false, false]),
+            (&[(E, false), (FIRST, true)], &[false, true]),
+            (&[(E, false), (FIRST, true), (E, true)], &[false, true, false]),
+            (&[(E, false), (FIRST, true), (E, false)], &[false, false, false]),
+            (&[(E, true), (FIRST, false), (NEW, true)], &[true, false, true]),
+            (&[(NEW, true)], &[true]),
+        ] {
+            let (roles, allowed): (Vec<Role>, Vec<bool>) = subjects.iter().copied().unzip();
+            let found: Vec<bool> = (0..roles.len()).map(|index| all_allow(&roles, &allowed, index)).collect();
+            assert_eq!(found, charged, "{subjects:?}");
+        }
     }
 }

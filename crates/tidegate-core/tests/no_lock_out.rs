@@ -43,8 +43,13 @@ fn run(algorithm: Algorithm, seed: u64, steps: Steps) {
     let longest = rules.limits().iter().map(|limit| limit.period().get()).max().unwrap();
     let (mut states, mut blocked_until, mut now) = (rules.fresh(), Micros::ZERO, START);
     let mut hit = |blocked_until: &mut Micros, now: u64, cost: u32| {
-        let mut subject =
-            Subject { rules: &rules, blocked_until: *blocked_until, states: &mut states, room: Room::Free };
+        let mut subject = Subject {
+            rules: &rules,
+            blocked_until: *blocked_until,
+            states: &mut states,
+            room: Room::Free,
+            role: Default::default(),
+        };
         let ruling = all_or_nothing::decide(&mut subject, Micros::new(now).unwrap(), cost, Intent::Hit);
         *blocked_until = subject.blocked_until;
         ruling

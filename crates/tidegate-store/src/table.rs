@@ -33,8 +33,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
-use tidegate_core::all_or_nothing::{self, Intent, Ruling, Subject};
-use tidegate_core::{Decision, Micros, Rules};
+use tidegate_core::all_or_nothing::{self, Intent, Role, Ruling, Subject};
+use tidegate_core::{Decision, Micros, Rate, Rules, Verdict};
 
 /// The states of one limiter's keys.
 #[derive(Debug)]
@@ -76,6 +76,8 @@ pub struct Part<'a> {
     pub rules: &'a Rules,
     /// The key.
     pub key: &'a [u8],
+    /// What its word counts for.
+    pub role: Role,
 }
 
 /// The answer for one key of a request, in full.
@@ -87,8 +89,31 @@ pub struct PartAnswer {
     pub blocked_until: Micros,
     /// True when the sketch answered.
     pub sketched: bool,
+    /// False: it is a candidate, and the store did not tell what it says. The rest is then of no meaning.
+    pub is_known: bool,
     /// Each limit's verdict and its counters afterwards, if asked for.
     pub decisions: Vec<Decision>,
+}
+
+impl PartAnswer {
+    /// Of a candidate that the store did not tell of.
+    pub const UNKNOWN: PartAnswer = PartAnswer {
+        ruling: Ruling {
+            limit_index: 0,
+            decision: Decision {
+                verdict: Verdict::Allow,
+                limit: 0,
+                remaining: 0,
+                reset_after: Micros::ZERO,
+                rate: Rate::new(0.0),
+            },
+            reason: all_or_nothing::Reason::Ok,
+        },
+        blocked_until: Micros::ZERO,
+        sketched: false,
+        is_known: false,
+        decisions: Vec::new(),
+    };
 }
 
 /// Flags of a table: its limiter is disabled; it is asked with several rules; some keys have limits that were set by hand.
@@ -482,7 +507,13 @@ pub(crate) fn hash(hasher: &SeedableRandomState, key: &[u8]) -> u64 {
 }
 
 fn subject<'a>(rules: &'a Rules, prepared: &'a mut Prepared) -> Subject<'a> {
-    Subject { rules, blocked_until: prepared.blocked_until, states: &mut prepared.states, room: prepared.room }
+    Subject {
+        rules,
+        blocked_until: prepared.blocked_until,
+        states: &mut prepared.states,
+        room: prepared.room,
+        role: Role::Enforced,
+    }
 }
 
 impl Cell {

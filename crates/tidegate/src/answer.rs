@@ -154,6 +154,8 @@ pub struct Explained {
     pub key: Vec<u8>,
     /// False: it is disabled and was not asked.
     pub enabled: bool,
+    /// True: it is a candidate, which is counted and told, and decides nothing.
+    pub candidate: bool,
     /// True for the one that decided.
     pub decided: bool,
     /// True: it does not limit this key, and was not asked.

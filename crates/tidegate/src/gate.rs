@@ -34,7 +34,7 @@ use error_stats::ErrorStats;
 use limiter::{Live, Surroundings};
 use open::{FailureSettings, Snapshots};
 use overrides::Book;
-use plan::{Check, Plan};
+use plan::Plan;
 use shared_blocks::SharedBlocks;
 use shares::Shares;
 use std::convert::Infallible;
@@ -205,7 +205,7 @@ impl Gate {
         check_key(key)?;
         self.record_hit(limiter, key, cost);
         if !limiter.is_uniform() {
-            return Ok(self.hit_by_standing(limiter, key, cost, || self.now()));
+            return Ok(self.hit_by_standing(limiter, key, cost));
         }
         Ok(Some(limiter.table.decide(&limiter.in_force().rules, key, cost, Intent::Hit, || self.now())))
     }
@@ -251,7 +251,8 @@ impl Gate {
         if let Some(denied) = plan.denied(request, || self.now()) {
             return denied;
         }
-        let parts: Vec<Part<'_>> = plan.enforced().map(Check::part).collect();
+        let asked = plan.asked();
+        let parts: Vec<Part<'_>> = asked.iter().map(|(check, role)| check.part(*role)).collect();
         let answers = decide_all(&parts, request.cost, request.intent, request.explain, || self.now());
         plan.combine(answers, request)
     }
@@ -268,7 +269,8 @@ impl Gate {
         let Request { cost, intent, explain, .. } = *request;
         let asked = Asked { now: self.0.clock.manual_now(), cost, intent, explain, by: self.deadline() };
         let outcome = {
-            let questions: Vec<Question<'_>> = plan.enforced().map(Check::question).collect();
+            let questions = plan.asked();
+            let questions: Vec<Question<'_>> = questions.iter().map(|(check, role)| check.question(*role)).collect();
             if questions.is_empty() {
                 return Ok(plan.combine((self.now(), Vec::new()), request));
             }
@@ -281,11 +283,9 @@ impl Gate {
             Err(error @ StoreError::Unsupported(_)) => return Err(error.into()),
             Err(_) => return Ok(self.decide_degraded(plan, request)),
         };
-        let all_allow = answers.iter().all(|answer| answer.ruling.is_allowed());
-        for (check, answer) in plan.enforced().zip(&answers) {
-            check.limiter.note(&check.key, &answer.ruling, all_allow, intent, at);
-        }
-        Ok(plan.combine((at, answers), request))
+        let answers = (at, answers);
+        plan.note_all(&answers, intent);
+        Ok(plan.combine(answers, request))
     }
 
     /// Until when the store may answer what is asked now.
@@ -314,7 +314,9 @@ impl Gate {
     /// When the tables would not fit the budget; the old policy then stays in force.
     pub fn reload(&self, policy: &Policy) -> Result<Reloaded, OpenError> {
         let memory = &self.0.memory;
-        let shapes: Vec<_> = policy.limiters().iter().map(|spec| (spec.scope(), spec.shape())).collect();
+        let candidates = policy.candidates();
+        let all = policy.limiters().iter().map(|spec| &**spec).chain(&candidates);
+        let shapes: Vec<_> = all.map(|spec| (spec.scope(), spec.shape())).collect();
         let (bytes, max_bytes) = (memory.bytes_as(&shapes), memory.max_bytes());
         if bytes > max_bytes {
             return Err(OpenError::TooSmall { bytes, max_bytes });
@@ -337,7 +339,9 @@ impl Gate {
 
     /// Drops the tables of limiters that the policy does not have.
     fn forget_others(&self, policy: &Policy) {
-        let names: Vec<&str> = policy.limiters().iter().map(|spec| spec.scope()).collect();
+        let candidates = policy.candidates();
+        let names: Vec<&str> =
+            policy.limiters().iter().map(|spec| &**spec).chain(&candidates).map(|spec| spec.scope()).collect();
         self.0.memory.retain(&names);
     }
 
@@ -365,7 +369,9 @@ impl Gate {
     pub fn tend(&self) {
         self.0.clock.follow_wall();
         let turn = self.0.tend_turn.fetch_add(1, Relaxed);
-        for limiter in &self.0.live.load().limiters {
+        let live = self.0.live.load();
+        for limiter in live.limiters.iter().flat_map(|limiter| [Some(limiter), limiter.candidate.as_deref()]).flatten()
+        {
             limiter.drop_expired_overrides();
             limiter.table.tend(&limiter.fallback.own.rules, turn, TEND_SHARE, || self.now());
         }

@@ -147,7 +147,7 @@ pub fn push_problem_members(text: &mut String, answer: &Answer, status: u16) {
 /// The names of all limits that deny, where the answer has every limiter that matched; otherwise of the one that decided.
 fn push_violated(text: &mut String, answer: &Answer) {
     let before = text.len();
-    for explained in answer.explanation.iter().filter(|explained| explained.enabled) {
+    for explained in answer.explanation.iter().filter(|explained| explained.enabled && !explained.candidate) {
         let denies = |index: &usize| !explained.limits[*index].1.verdict.is_allowed();
         let violated: Vec<usize> = (0..explained.limits.len()).filter(denies).collect();
         let is_blocked = violated.is_empty() && explained.blocked_until.is_some();

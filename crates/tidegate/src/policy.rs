@@ -42,6 +42,10 @@ pub struct LimiterSpec {
     pub replicas: Replicas,
     /// Other limits, or none, for certain values; the first that holds for a key decides.
     pub matches: Vec<Match>,
+    /// It is counted and told, and decides nothing.
+    pub candidate: bool,
+    /// What would take the place of its limits: counted and told beside them. They have states of their own.
+    pub candidate_rules: Option<Rules>,
 }
 
 /// How several processes keep one limit.
@@ -73,6 +77,8 @@ impl LimiterSpec {
             on_failure: None,
             replicas: Replicas::Exact,
             matches: Vec::new(),
+            candidate: false,
+            candidate_rules: None,
         }
     }
 
@@ -129,6 +135,40 @@ impl LimiterSpec {
             0 => self.name.clone(),
             _ => format!("{}-{}", self.name, index + 1),
         }
+    }
+
+    /// The limiter that its `candidate_rules` make: it has its own states, and decides nothing.
+    pub(crate) fn candidate_spec(&self) -> Option<LimiterSpec> {
+        let rules = self.candidate_rules.clone()?;
+        Some(LimiterSpec {
+            rules,
+            // No scope that can be chosen has a tilde.
+            scope: Some(format!("{}~candidate", self.scope())),
+            matches: Vec::new(),
+            candidate: true,
+            candidate_rules: None,
+            pause_layout: false,
+            stats: false,
+            ..self.clone()
+        })
+    }
+
+    /// Why it cannot be a candidate, or have one.
+    fn unfit_candidate(&self) -> Option<&'static str> {
+        let rules = self.candidate_rules.as_ref();
+        if rules.is_some() && self.candidate {
+            return Some("a candidate has no candidate of its own; leave out candidate or candidate_limits");
+        }
+        if (rules.is_some() || self.candidate) && self.replicas != Replicas::Exact {
+            return Some("replicas share it, and a candidate is not shared; leave it out, or use replicas = \"exact\"");
+        }
+        if self.candidate && self.pause_layout {
+            return Some("Pause's application would count and block by it; leave out layout or candidate");
+        }
+        let unlike = |other: &Rules| {
+            other.algorithm() != self.rules.algorithm() || other.limits().len() != self.rules.limits().len()
+        };
+        rules.is_some_and(unlike).then_some("candidate_limits must be as many as limits, by position")
     }
 
     /// The rules of its matches.
@@ -263,6 +303,9 @@ impl Policy {
             if let Some((at, why)) = limiter.unfit_match() {
                 return fail(PolicyProblem::Match { at, why });
             }
+            if let Some(why) = limiter.unfit_candidate() {
+                return fail(PolicyProblem::Candidate { name: limiter.name.clone(), why });
+            }
             if limiter.replicas == Replicas::Exact {
                 continue;
             }
@@ -288,6 +331,11 @@ impl Policy {
         let mut limiters: Vec<LimiterSpec> = others.map(|other| LimiterSpec::clone(other)).collect();
         limiters.push(limiter);
         Policy::new(limiters)
+    }
+
+    /// The limiters that `candidate_rules` make.
+    pub(crate) fn candidates(&self) -> Vec<LimiterSpec> {
+        self.limiters.iter().filter_map(|limiter| limiter.candidate_spec()).collect()
     }
 
     /// The limiters, in definition order.
@@ -348,6 +396,13 @@ pub enum PolicyProblem {
     AttributeTwice(String),
     /// A domain without `by` would match no request.
     DomainWithoutBy(String),
+    /// It cannot be a candidate, or have one.
+    Candidate {
+        /// The limiter.
+        name: String,
+        /// Why, with the remedy.
+        why: &'static str,
+    },
     /// A match that is empty, cannot hold, or whose limits do not suit the limiter.
     Match {
         /// Which match, from 0.
@@ -399,6 +454,7 @@ impl fmt::Display for PolicyError {
                 f,
                 "domain \"{domain}\" has no effect without \"by\"; add by = [\"user\"] or leave the domain out"
             ),
+            PolicyProblem::Candidate { name, why } => write!(f, "\"{name}\": {why}"),
             PolicyProblem::Match { at, why } => write!(f, "match {}: {why}", at + 1),
             PolicyProblem::NotShareable(name) => write!(
                 f,

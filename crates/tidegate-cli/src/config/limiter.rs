@@ -35,6 +35,8 @@ const KNOWN: Known = Known {
         "replicas",
         "replica",
         "match",
+        "candidate",
+        "candidate_limits",
     ],
     later: &[],
 };
@@ -165,6 +167,11 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
         section.refuse(place, "layout", &problem);
     }
     let matches = super::matches::read(section, &rules, pause_layout)?;
+    let candidate = section.boolean("candidate").unwrap_or(false);
+    let candidate_rules = match section.node("candidate_limits") {
+        None => None,
+        Some(_) => Some(super::matches::limits(section, "candidate_limits", &rules, pause_layout)?),
+    };
     let name = name?;
     let by = by.iter().map(|attribute| attribute.text.to_owned()).collect();
     Some((
@@ -182,6 +189,8 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
             on_failure,
             replicas,
             matches,
+            candidate,
+            candidate_rules,
         },
         name.place,
     ))
@@ -385,6 +394,10 @@ fn at_fault(section: &mut Section<'_>, problem: &PolicyProblem) -> Option<Place>
         PolicyProblem::DomainWithoutBy(domain) => domain,
         PolicyProblem::Scope(scope) => scope,
         PolicyProblem::Match { at, .. } => return super::matches::place(section, *at),
+        PolicyProblem::Candidate { .. } => {
+            let nodes = ["candidate_limits", "candidate"].map(|name| section.node(name));
+            return nodes.into_iter().flatten().next().map(|node| node.place);
+        }
         PolicyProblem::NotShareable(_) => return section.node("replicas").map(|node| node.place),
         _ => return None,
     };

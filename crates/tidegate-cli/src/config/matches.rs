@@ -43,7 +43,7 @@ fn read_one(section: &mut Section<'_>, place: Place, rules: &Rules, pause_layout
     let deny = section.boolean("deny").unwrap_or(false);
     let has_limits = section.node("limits").is_some();
     let outcome = match (has_limits, unlimited, deny) {
-        (true, false, false) => limits(section, rules, pause_layout).map(Outcome::Limits),
+        (true, false, false) => limits(section, "limits", rules, pause_layout).map(Outcome::Limits),
         (false, true, false) => Some(Outcome::Unlimited),
         (false, false, true) => Some(Outcome::Deny),
         (false, false, false) => {
@@ -76,20 +76,20 @@ fn condition(section: &mut Section<'_>, name: &str) -> Option<Condition> {
 }
 
 /// The limits that stand in for the limiter's own.
-fn limits(section: &mut Section<'_>, rules: &Rules, pause_layout: bool) -> Option<Rules> {
-    let texts = section.texts("limits", "5 per minute")?;
+pub(super) fn limits(section: &mut Section<'_>, name: &str, rules: &Rules, pause_layout: bool) -> Option<Rules> {
+    let texts = section.texts(name, "5 per minute")?;
     let limits: Vec<Option<Limit>> = texts.iter().map(|text| read_limit(section, *text)).collect();
     let limits: Vec<Limit> = limits.into_iter().collect::<Option<_>>()?;
-    let whole = section.node("limits")?.place;
+    let whole = section.node(name)?.place;
     match rules.with_limits(&limits) {
         Err(error) => {
             let place = error.index().and_then(|index| texts.get(index)).map_or(whole, |text| text.place);
-            section.refuse(place, "limits", &error.to_string());
+            section.refuse(place, name, &error.to_string());
             None
         }
         Ok(made) => match unlike_pause(&made).filter(|_| pause_layout) {
             Some(problem) => {
-                section.refuse(whole, "limits", &problem);
+                section.refuse(whole, name, &problem);
                 None
             }
             None => Some(made),

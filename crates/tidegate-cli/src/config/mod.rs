@@ -11,6 +11,7 @@ mod limiter;
 mod matches;
 mod overrides;
 mod problem;
+mod promote;
 mod proxy;
 mod record;
 mod replicas;
@@ -34,6 +35,8 @@ pub(crate) use proxy::{Proxy, limit as proxy_limit};
 pub(crate) use store::{Remote, Store};
 pub(crate) use tls::Certificates;
 pub(crate) use tokens::{name as token_name, parse as parse_tokens};
+
+pub(crate) use promote::promoted;
 
 use problem::Problem;
 use section::{Known, Section};

@@ -185,6 +185,12 @@ impl Proxy {
             let names: Vec<&str> = policy.limiters().iter().map(|limiter| limiter.name.as_str()).take(10).collect();
             format!("limiter: no limiter is named \"{}\"; there are: {}", name.escape_debug(), names.join(", "))
         })?;
+        if limiter.candidate || limiter.candidate_rules.is_some() {
+            return Err(format!(
+                "limiter: lines of the proxy know one limit, and \"{name}\" is or has a candidate; leave that out there, or name \
+                 another limiter"
+            ));
+        }
         if !limiter.matches.is_empty() {
             return Err(format!(
                 "limiter: lines of the proxy know one limit for all keys, and \"{name}\" has [[limiter.match]]; leave it out \

@@ -134,7 +134,7 @@ impl Tally {
     /// A request by attributes, and what each limiter that matched had to say.
     pub(super) fn count_explained(&mut self, when: When, answer: &Answer, explained: &[Explained]) -> Verdict {
         let (bar, verdict) = self.request(when, answer);
-        for one in explained.iter().filter(|one| one.enabled) {
+        for one in explained.iter().filter(|one| one.enabled && !one.candidate) {
             let allows = one.blocked_until.is_none() && one.limits.iter().all(|(_, said)| said.verdict.is_allowed());
             self.asked((when, bar), &one.limiter, allows, &one.key);
         }

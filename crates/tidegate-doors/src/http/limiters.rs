@@ -6,7 +6,7 @@ use super::percent::{Plus, decode};
 use super::problem::Problem;
 use super::reply::{Reply, json_reply};
 use crate::access::{Caller, Scope, What};
-use tidegate::{Algorithm, LimiterInfo};
+use tidegate::{Algorithm, Counts, LimiterInfo};
 
 /// Those that the caller may read.
 pub(crate) fn list(door: &Door, caller: &Caller) -> Reply {
@@ -60,18 +60,28 @@ fn push_limiter(body: &mut String, info: &LimiterInfo) {
     if spec.is_by_address() {
         body.push_str(&format!(",\"ipv6_prefix\":{}", spec.ipv6_prefix.bits()));
     }
-    let counts = &info.counts;
     body.push_str(&format!(
-        ",\"names\":{},\"honour_disable\":{},\"entries\":{},\"bytes\":{},\"counts\":{{\"allowed\":{},\"denied\":{},\"peeked\":{},\"sketched_allowed\":{},\"sketched_denied\":{}}}}}",
+        ",\"names\":{},\"honour_disable\":{},\"entries\":{},\"bytes\":{}",
         spec.names,
         spec.honour_disable,
         number_or_null(info.entries),
         number_or_null(info.bytes),
-        counts.allowed,
-        counts.denied,
-        counts.peeked,
-        counts.sketched_allowed,
-        counts.sketched_denied
+    ));
+    push_counts(body, &info.counts);
+    body.push_str(&format!(",\"role\":\"{}\"", if spec.candidate { "candidate" } else { "enforced" }));
+    if let (Some(rules), Some(counts)) = (&spec.candidate_rules, &info.candidate) {
+        body.push_str(",\"candidate\":{\"limits\":");
+        push_list(body, rules.limits().iter().map(ToString::to_string));
+        push_counts(body, counts);
+        body.push('}');
+    }
+    body.push('}');
+}
+
+fn push_counts(body: &mut String, counts: &Counts) {
+    body.push_str(&format!(
+        ",\"counts\":{{\"allowed\":{},\"denied\":{},\"peeked\":{},\"sketched_allowed\":{},\"sketched_denied\":{}}}",
+        counts.allowed, counts.denied, counts.peeked, counts.sketched_allowed, counts.sketched_denied
     ));
 }
 

@@ -166,7 +166,8 @@ fn push_explained(body: &mut String, explained: &Explained) {
     body.push_str(&format!("{{\"limiter\":\"{}\",", explained.limiter.name));
     push_key(body, &explained.key);
     let Explained { enabled, decided, sketched, .. } = explained;
-    body.push_str(&format!(",\"enabled\":{enabled},\"decided\":{decided},\"sketched\":{sketched}"));
+    let role = if explained.candidate { "candidate" } else { "enforced" };
+    body.push_str(&format!(",\"role\":\"{role}\",\"enabled\":{enabled},\"decided\":{decided},\"sketched\":{sketched}"));
     body.push_str(&format!(",\"unlimited\":{}", explained.unlimited));
     match explained.matched {
         Some(index) => body.push_str(&format!(",\"match\":{}", index + 1)),

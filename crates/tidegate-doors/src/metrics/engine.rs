@@ -16,20 +16,31 @@ pub fn fill_engine(gate: &Gate, page: &mut Page) {
 
 fn fill_limiters(page: &mut Page, limiters: &[LimiterInfo]) {
     type Read = fn(&LimiterInfo) -> u64;
-    let by_verdict: [(&str, &str, Read, Read); 2] = [
-        ("tidegate_decisions_total", "Decisions on hits.", |i| i.counts.allowed, |i| i.counts.denied),
+    type Count = fn(&tidegate::Counts) -> u64;
+    let by_verdict: [(&str, &str, Count, Count); 2] = [
+        (
+            "tidegate_decisions_total",
+            "Decisions on hits; of candidates, what would have been decided.",
+            |counts| counts.allowed,
+            |counts| counts.denied,
+        ),
         (
             "tidegate_sketched_decisions_total",
             "Those of the decisions that the over-counting sketch made because the table was full.",
-            |i| i.counts.sketched_allowed,
-            |i| i.counts.sketched_denied,
+            |counts| counts.sketched_allowed,
+            |counts| counts.sketched_denied,
         ),
     ];
     for (name, help, allowed, denied) in by_verdict {
         let mut family = page.family(name, Kind::Counter, help);
         for info in limiters {
-            family.sample(&[("limiter", &info.spec.name), ("verdict", "allowed")], allowed(info));
-            family.sample(&[("limiter", &info.spec.name), ("verdict", "denied")], denied(info));
+            let role = if info.spec.candidate { "candidate" } else { "enforced" };
+            let counts = [(role, Some(info.counts)), ("candidate", info.candidate)];
+            for (role, counts) in counts.into_iter().filter_map(|(role, counts)| Some((role, counts?))) {
+                let labels = |verdict| [("limiter", info.spec.name.as_str()), ("role", role), ("verdict", verdict)];
+                family.sample(&labels("allowed"), allowed(&counts));
+                family.sample(&labels("denied"), denied(&counts));
+            }
         }
     }
     let plain: [(&str, Kind, &str, Read); 5] = [

@@ -77,7 +77,7 @@ fn an_explanation_names_every_limiter_that_matched() {
     check(
         &server,
         r#"
-        POST /v1/hit {"domain":"login","attributes":{"user":"u1","ip":"192.0.2.1"},"explain":true} -> 200 "explanation":[{"limiter":"login-user","key":"u1","enabled":true,"decided":true,"sketched":false,"unlimited":false,"match":null,"override":false,"blocked_until":null,"limits":[{"rule":"2 per 1m","allowed":true,"limit":2,"remaining":1,"retry_after_ms":null,"reset_after_ms":60000}]},{"limiter":"login-ip","key":"192.0.2.1"
+        POST /v1/hit {"domain":"login","attributes":{"user":"u1","ip":"192.0.2.1"},"explain":true} -> 200 "explanation":[{"limiter":"login-user","key":"u1","role":"enforced","enabled":true,"decided":true,"sketched":false,"unlimited":false,"match":null,"override":false,"blocked_until":null,"limits":[{"rule":"2 per 1m","allowed":true,"limit":2,"remaining":1,"retry_after_ms":null,"reset_after_ms":60000}]},{"limiter":"login-ip","key":"192.0.2.1"
         POST /v1/hit {"domain":"other","attributes":{"user":"u1"},"explain":true} -> 200 "explanation":[]
         POST /v1/hit {"limiter":"api","key":"u1"} -> 200 !explanation
         GET /v1/limiters/two/keys/u1 -> 200 "remaining":2 & {"rule":"3 per 1h","allowed":true

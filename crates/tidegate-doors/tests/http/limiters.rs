@@ -138,7 +138,7 @@ fn m2_a_full_table_limits_on_and_has_no_place_for_a_block() {
         POST /v1/hit {"limiter":"api","key":"new","cost":3,"explain":true} -> 200 "sketched":true
         POST /v1/hit {"limiter":"api","key":"new"} -> 429
         GET /v1/limiters/api/keys/new -> 429 "sketched":true
-        GET /metrics -> 200 !tidegate_sketched_decisions_total{limiter="api",verdict="denied"} 0"#;
+        GET /metrics -> 200 !tidegate_sketched_decisions_total{limiter="api",role="enforced",verdict="denied"} 0"#;
     check(&server, &script.replace("keys/new", &format!("keys/{new}")).replace("\"new\"", &format!("\"{new}\"")));
 }
 

@@ -67,7 +67,7 @@ fn metrics_count_decisions_requests_and_connections() {
         POST /v1/hit {"limiter":"none","key":"u1"} -> 404
         GET /v1/limiters/api/keys/u1 -> 429
         GET /nowhere -> 404
-        GET /metrics -> 200 content-type: text/plain; version=0.0.4 & tidegate_decisions_total{limiter="api",verdict="allowed"} 1 & tidegate_decisions_total{limiter="api",verdict="denied"} 2 & tidegate_peeks_total{limiter="api"} 1 & tidegate_sketched_decisions_total{limiter="api",verdict="denied"} 0
+        GET /metrics -> 200 content-type: text/plain; version=0.0.4 & tidegate_decisions_total{limiter="api",role="enforced",verdict="allowed"} 1 & tidegate_decisions_total{limiter="api",role="enforced",verdict="denied"} 2 & tidegate_peeks_total{limiter="api"} 1 & tidegate_sketched_decisions_total{limiter="api",role="enforced",verdict="denied"} 0
         GET /metrics -> 200 tidegate_http_requests_total{route="/v1/hit",method="POST",status="429"} 2 & tidegate_http_requests_total{route="/v1/hit",method="POST",status="404"} 1 & tidegate_http_requests_total{route="/v1/limiters/{limiter}/keys/{key}",method="GET",status="429"} 1 & tidegate_http_requests_total{route="none",method="none",status="404"} 1
         GET /metrics -> 200 tidegate_http_request_duration_seconds_bucket{route="/v1/hit",method="POST",le="+Inf"} 4 & tidegate_http_request_duration_seconds_count{route="/v1/hit",method="POST"} 4 & tidegate_table_entries 1 & tidegate_table_max_bytes 268435456 & tidegate_http_connections "#,
     );

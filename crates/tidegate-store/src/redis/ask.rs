@@ -4,9 +4,9 @@ use super::names::keys;
 use super::resp::{Reply, Writer};
 use super::script::{Purpose, Script, pause_script, place, plain_token_bucket, script};
 use super::{Kind, Redis, StoreError};
-use crate::store::{Answers, Asked, Layout, Question};
+use crate::store::{Answers, Asked, Layout, Meaning, Question};
 use crate::table::PartAnswer;
-use tidegate_core::all_or_nothing::{Intent, Reason, Ruling};
+use tidegate_core::all_or_nothing::{self, Intent, Reason, Role, Ruling};
 use tidegate_core::{Algorithm, Decision, Limit, Micros, Rate, Rules, Verdict};
 
 /// What `lua/decide.lua` is to do.
@@ -48,6 +48,65 @@ impl Redis {
     /// # Errors
     /// When the server does not answer; [`StoreError::is_ambiguous`] tells whether it may have been charged.
     pub async fn decide(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
+        if questions.iter().all(|question| question.role == Role::Enforced) {
+            return self.decide_enforced(questions, asked).await;
+        }
+        // One script knows one layout, and of keys on several servers only one.
+        let is_apart = self.is_sharded() || questions.iter().any(|question| question.layout != Layout::Native);
+        if is_apart {
+            return self.decide_candidates(questions, asked).await;
+        }
+        match self.decide_at_length(questions, asked).await {
+            // Something else may lie at a candidate's key, which must not matter. Nothing was charged.
+            Err(StoreError::Refused { meaning: Meaning::WrongType, .. }) => {
+                self.decide_candidates(questions, asked).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Candidates after the others, one by one. What becomes of them changes no decision.
+    async fn decide_candidates(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
+        let is_enforced = |question: &&Question<'_>| question.role == Role::Enforced;
+        let enforced: Vec<Question<'_>> = questions.iter().filter(is_enforced).copied().collect();
+        let (at, told) = match enforced.is_empty() {
+            true => (asked.now.unwrap_or_default(), Vec::new()),
+            false => self.decide_enforced(&enforced, asked).await?,
+        };
+        let mut told = told.into_iter();
+        let mut answers: Vec<PartAnswer> =
+            questions
+                .iter()
+                .map(|question| {
+                    if is_enforced(&question) {
+                        told.next().unwrap_or(PartAnswer::UNKNOWN)
+                    } else {
+                        PartAnswer::UNKNOWN
+                    }
+                })
+                .collect();
+        let roles: Vec<Role> = questions.iter().map(|question| question.role).collect();
+        // Its own word is its script's to say.
+        let allowed: Vec<bool> = answers.iter().map(|answer| !answer.is_known || answer.ruling.is_allowed()).collect();
+        let mut at = at;
+        for (index, question) in questions.iter().enumerate().filter(|(_, question)| !is_enforced(question)) {
+            let step = match (asked.intent, all_or_nothing::all_allow(&roles, &allowed, index)) {
+                (Intent::Peek, _) => Step::Peek,
+                (Intent::Hit, true) => Step::Hit,
+                (Intent::Hit, false) => Step::Deny,
+            };
+            let alone = [Question { role: Role::Enforced, ..*question }];
+            if let Ok(said) = self.step(step, &alone, asked).await
+                && let Some(answer) = said.answers.1.into_iter().next()
+            {
+                answers[index] = answer;
+                at = at.max(said.answers.0);
+            }
+        }
+        Ok((at, answers))
+    }
+
+    async fn decide_enforced(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
         match questions {
             [question] if is_plain(question, asked) => match self.decide_plainly(question, asked).await? {
                 Some(answer) => Ok(answer),
@@ -145,6 +204,10 @@ impl Redis {
         let rules: &Rules = question.rules;
         args.part(self.name_of(question));
         args.part(&[place(rules.algorithm()).1]);
+        match question.role {
+            Role::Enforced => args.part(b""),
+            Role::Candidate { replaces } => args.number(replaces.map_or(0, |index| u64::from(index) + 1)),
+        }
         args.number(rules.limits().len() as u64);
         for check in rules.checks() {
             let limit = check.limit();
@@ -200,7 +263,7 @@ pub(super) fn subject_len(question: &Question<'_>) -> usize {
         Algorithm::AlignedWindow => 4,
         _ => 3,
     };
-    3 + question.rules.limits().len() * each
+    4 + question.rules.limits().len() * each
 }
 
 fn bucket_arguments(args: &mut Writer<'_>, limit: &Limit) {
@@ -221,7 +284,7 @@ fn plain_answer(reply: &Reply, limit: &Limit) -> Option<(Answers, Micros)> {
         Verdict::Deny { .. } => Reason::Blocked,
     };
     let ruling = Ruling { limit_index: 0, decision, reason };
-    let answer = PartAnswer { ruling, blocked_until, sketched: false, decisions: Vec::new() };
+    let answer = PartAnswer { ruling, blocked_until, sketched: false, is_known: true, decisions: Vec::new() };
     Some(((micros(at)?, vec![answer]), micros(listed)?))
 }
 
@@ -270,6 +333,7 @@ fn answer(part: &Reply, limits: &[Limit]) -> Option<PartAnswer> {
         ruling: Ruling { limit_index, decision, reason },
         blocked_until: micros(until)?,
         sketched: false,
+        is_known: true,
         decisions: list(all)?.iter().zip(limits).map(one).collect::<Option<_>>()?,
     })
 }

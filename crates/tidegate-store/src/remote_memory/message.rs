@@ -3,7 +3,7 @@
 use super::frame::{Reader, Writer};
 use crate::store::{Answers, Layout, Question};
 use crate::table::{Listing, PartAnswer};
-use tidegate_core::all_or_nothing::{Analysis, Reason, Ruling};
+use tidegate_core::all_or_nothing::{Analysis, Reason, Role, Ruling};
 use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Decision, LIMITS_MAX, Limit, Rate, Rules, Verdict};
 
@@ -52,12 +52,13 @@ pub(super) struct Asked {
     pub(super) rules: Rules,
     pub(super) names: bool,
     key: Vec<u8>,
+    role: Role,
 }
 
 impl Asked {
     pub(super) fn question(&self) -> Question<'_> {
-        let Asked { limiter, rules, names, key } = self;
-        Question { limiter, rules, names: *names, key, layout: Layout::Native }
+        let Asked { limiter, rules, names, key, role } = self;
+        Question { limiter, rules, names: *names, key, layout: Layout::Native, role: *role }
     }
 }
 
@@ -66,11 +67,20 @@ pub(super) fn write_question(to: &mut Writer, question: &Question<'_>) {
     write_rules(to, question.rules);
     to.flag(question.names);
     to.text(question.key);
+    let replaces = if let Role::Candidate { replaces } = question.role { Some(replaces) } else { None };
+    to.flag(replaces.is_some());
+    to.maybe(replaces.flatten().map(u64::from));
 }
 
 pub(super) fn read_question(from: &mut Reader<'_>) -> Option<Asked> {
     let limiter = from.name()?.to_owned();
-    Some(Asked { limiter, rules: read_rules(from)?, names: from.flag()?, key: from.text()?.to_owned() })
+    let (rules, names, key) = (read_rules(from)?, from.flag()?, from.text()?.to_owned());
+    let role = match (from.flag()?, from.maybe()?) {
+        (false, _) => Role::Enforced,
+        (true, None) => Role::Candidate { replaces: None },
+        (true, Some(index)) => Role::Candidate { replaces: Some(u8::try_from(index).ok()?) },
+    };
+    Some(Asked { limiter, rules, names, key, role })
 }
 
 fn write_rules(to: &mut Writer, rules: &Rules) {
@@ -138,6 +148,7 @@ fn read_answer(from: &mut Reader<'_>) -> Option<PartAnswer> {
         ruling: Ruling { limit_index, decision, reason },
         blocked_until: from.micros()?,
         sketched: from.flag()?,
+        is_known: true,
         decisions: from.list(read_decision)?,
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::table::PartAnswer;
 use std::time::Duration;
-use tidegate_core::all_or_nothing::Intent;
+use tidegate_core::all_or_nothing::{Intent, Role};
 use tidegate_core::replicas::ReplicaId;
 use tidegate_core::{Algorithm, Limit, Micros, Rules};
 use tokio::time::Instant;
@@ -20,6 +20,8 @@ pub struct Question<'a> {
     pub key: &'a [u8],
     /// How the states lie in the store.
     pub layout: Layout,
+    /// What its word counts for; a candidate's index of the one that it would replace is that of a question.
+    pub role: Role,
 }
 
 /// How a limiter's states lie in a store.

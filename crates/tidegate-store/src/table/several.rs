@@ -7,7 +7,7 @@ use super::{Cell, Part, PartAnswer, shard_of, subject};
 use crate::bare::Guard;
 use crate::shard::{Place, Prepared, Shard};
 use std::sync::Arc;
-use tidegate_core::all_or_nothing::{self, Intent, Subject};
+use tidegate_core::all_or_nothing::{self, Intent, Role, Subject};
 use tidegate_core::{Decision, Micros, Rules};
 
 /// Decides a request of several keys, all or nothing. `clock` is read once all shards are locked.
@@ -24,10 +24,12 @@ pub fn decide_all(
     let mut subjects: Vec<Subject<'_>> = keys.iter_mut().map(PreparedKey::subject).collect();
     let mut answers = answer_all(&mut subjects, now, cost, intent, explain);
     drop(subjects);
-    let all_allow = answers.iter().all(|answer| answer.ruling.is_allowed());
+    let roles: Vec<Role> = parts.iter().map(|part| part.role).collect();
+    let allowed: Vec<bool> = answers.iter().map(|answer| answer.ruling.is_allowed()).collect();
     // No shard is unlocked before the last one has its states back.
     let mut shards: Vec<Guard<'_, Shard>> = Vec::with_capacity(parts.len());
-    for (key, answer) in keys.into_iter().zip(&mut answers) {
+    for (index, (key, answer)) in keys.into_iter().zip(&mut answers).enumerate() {
+        let all_allow = all_or_nothing::all_allow(&roles, &allowed, index);
         answer.sketched = key.prepared.place == Place::Sketched;
         shards.push(key.conclude(answer, all_allow, now, cost, intent));
     }
@@ -99,7 +101,8 @@ impl<'a> LockedKey<'a> {
 
 impl<'a> PreparedKey<'a> {
     fn subject(&mut self) -> Subject<'_> {
-        subject(rules_in_force(self.key.part, self.current.as_ref()), &mut self.prepared)
+        let subject = subject(rules_in_force(self.key.part, self.current.as_ref()), &mut self.prepared);
+        Subject { role: self.key.part.role, ..subject }
     }
 
     /// Puts the states back, charged if all keys allow. The shard stays locked.
@@ -147,6 +150,7 @@ pub(crate) fn answer_all(
             ruling,
             blocked_until: subject.blocked_until,
             sketched: false,
+            is_known: true,
             decisions: decisions.map(|(after, before)| Decision { verdict: before.verdict, ..after }).collect(),
         });
     }

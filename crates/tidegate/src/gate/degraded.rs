@@ -23,7 +23,7 @@ impl Gate {
             return plan.combine((self.now(), Vec::new()), request);
         }
         self.note_degraded();
-        let first = plan.0.first().map(|check| (&check.limiter.spec, check.role));
+        let first = plan.0.iter().find(|check| !check.is_candidate()).map(|check| (&check.limiter.spec, check.role));
         let modes = |mode| move |check: &Check<'_>| check.is_enforced() && self.on_failure(check.limiter) == mode;
         if let Some(denying) = plan.0.iter().find(|check| modes(OnFailure::Deny)(check)) {
             let (at, ruling) = (self.now(), denied(&denying.spec));
@@ -38,7 +38,7 @@ impl Gate {
         if local.is_empty() {
             return marked(unasked(first, self.now()), OnFailure::Allow);
         }
-        let parts: Vec<Part<'_>> = local.iter().map(Check::part).collect();
+        let parts: Vec<Part<'_>> = local.iter().map(|check| check.part(all_or_nothing::Role::Enforced)).collect();
         let answers = decide_all(&parts, request.cost, request.intent, request.explain, || self.now());
         let local = Plan(local);
         let answer = local.combine(answers, request);

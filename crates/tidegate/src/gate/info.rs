@@ -16,8 +16,10 @@ pub struct LimiterInfo {
     pub entries: Option<usize>,
     /// Memory held in this process; `None`: as above.
     pub bytes: Option<usize>,
-    /// How decisions went.
+    /// How decisions went; of a candidate, how they would have gone.
     pub counts: Counts,
+    /// How decisions would have gone by its candidate limits, if it has some.
+    pub candidate: Option<Counts>,
 }
 
 /// Memory and keys of all limiters.

@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
-use tidegate_core::all_or_nothing::{Intent, Ruling};
+use tidegate_core::all_or_nothing::{Intent, Role, Ruling};
 use tidegate_core::{Micros, Rules, check_key};
 use tidegate_store::{Layout, Memory, Question, Store, Table};
 
@@ -41,6 +41,8 @@ pub struct Limiter {
     pub(super) variants: Arc<Variants>,
     /// The same with this process's part of the rules, for when the store does not answer.
     pub(super) fallback: Arc<Variants>,
+    /// What would take the place of its limits: a limiter of its own, which decides nothing.
+    pub(super) candidate: Option<Arc<Limiter>>,
     /// The limits of single keys that were set by hand.
     pub(super) overrides: Arc<Held>,
     /// May keys have other rules than its own, by the policy?
@@ -137,10 +139,13 @@ impl Limiter {
         };
         let table = memory.table(spec.scope(), spec.shape(), &fallback.own.rules);
         let store = if share.is_some() { local } else { store }.clone();
-        let (by_address, varies) = (spec.is_by_address(), !spec.matches.is_empty());
+        let candidate = spec.candidate_spec().map(|candidate| Arc::new(Limiter::new(&Arc::new(candidate), around)));
+        let by_address = spec.is_by_address();
+        let varies = !spec.matches.is_empty() || spec.candidate || candidate.is_some();
         let overrides = around.overrides.of(spec, clock, local_share);
         let spec = Arc::clone(spec);
-        let limiter = Limiter { spec, table, store, share, variants, fallback, overrides, varies, by_address };
+        let limiter =
+            Limiter { spec, table, store, share, variants, fallback, candidate, overrides, varies, by_address };
         match limiter.table.overrides_since(None, clock.now()).filter(|_| around.store.is_embedded()) {
             Some(found) => limiter.take_overrides(found, local_share),
             None => limiter.note_overrides(),
@@ -196,6 +201,13 @@ impl Limiter {
 
     /// What its store is asked about a key, by the rules of `spec`.
     pub(super) fn question<'a>(&'a self, spec: &'a LimiterSpec, key: &'a [u8]) -> Question<'a> {
-        Question { limiter: spec.scope(), rules: &spec.rules, names: spec.names, key, layout: self.layout() }
+        Question {
+            limiter: spec.scope(),
+            rules: &spec.rules,
+            names: spec.names,
+            key,
+            layout: self.layout(),
+            role: Role::Enforced,
+        }
     }
 }

@@ -2,13 +2,13 @@
 
 use super::Gate;
 use super::limiter::{InForce, Limiter};
-use super::plan::{Check, NEVER, Role, UNLIMITED, answered, unasked};
-use crate::{Answer, AskError};
+use super::plan::{Check, NEVER, Plan, Role, UNLIMITED, answered};
+use crate::{Answer, AskError, Request};
 use std::borrow::Cow;
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::{KeyError, Micros, check_key};
-use tidegate_store::Asked;
+use tidegate_store::{Asked, Part, Question, decide_all};
 use tokio::time::Instant;
 
 /// One hit of many.
@@ -123,7 +123,11 @@ impl Gate {
         keys.iter().for_each(|key| self.record_hit(&limiter, key, cost));
         let now = self.now();
         if !limiter.is_uniform() {
-            return Ok(keys.iter().map(|key| self.answer_by_standing(&limiter, key, cost, now)).collect());
+            let decide = |key: &Cow<'_, [u8]>| {
+                let request = Request::hit(&limiter.spec.name, key).cost(cost);
+                self.decide_plan(&Plan::of_key(&limiter, Cow::Borrowed(&**key)), &request)
+            };
+            return Ok(keys.iter().map(decide).collect());
         }
         let mut answers = Vec::with_capacity(keys.len());
         hit_same(&limiter, keys.iter().map(|key| &**key), cost, now, |_, spec, ruling| {
@@ -140,80 +144,87 @@ impl Gate {
     }
 
     async fn ask_one(&self, Hit { limiter, key }: &Hit<'_>, asked: &Asked, batch: &Batch) -> HitAnswer {
-        let check = Check::of(limiter, Cow::Borrowed(key), &[]);
-        if let Some(answer) = unasked_hit(&check, batch.now) {
+        let plan = Plan::of_key(limiter, Cow::Borrowed(key));
+        let [check, ..] = plan.0.as_slice() else { return HitAnswer::Unlimited };
+        if let Some(answer) = unasked_hit(check, batch.now) {
             return answer;
         }
-        let spec = &check.spec;
         if limiter.is_shared() {
-            let ruling = limiter.table.decide(&spec.rules, key, asked.cost, Intent::Hit, || batch.now);
-            return HitAnswer::ruled(spec, ruling);
+            return hit_plan(&plan, asked.cost, batch.now);
         }
         if !limiter.store.answers() {
-            return self.hit_degraded(limiter, &check.basis, key, asked.cost);
+            return self.hit_without_store(check, asked.cost);
         }
-        let questions = [check.question()];
+        let questions = plan.asked();
+        let questions: Vec<Question<'_>> = questions.iter().map(|(check, role)| check.question(*role)).collect();
         let outcome = limiter.store.decide(&questions, asked).await;
         self.0.errors.note(&questions, Intent::Hit, &outcome);
-        match outcome.as_ref().map(|(at, told)| (*at, told.as_slice())) {
-            Ok((at, [told])) => {
-                limiter.note(key, &told.ruling, told.ruling.is_allowed(), Intent::Hit, at);
-                HitAnswer::ruled(spec, told.ruling)
+        match outcome {
+            Ok(answers) if answers.1.len() == questions.len() => {
+                plan.note_all(&answers, Intent::Hit);
+                hit_answer(check, answers.1[0].ruling)
             }
-            _ => self.hit_degraded(limiter, &check.basis, key, asked.cost),
+            _ => self.hit_without_store(check, asked.cost),
         }
     }
 
-    /// A hit through a handle, where keys have different rules. `None`: no limit was asked.
+    /// A hit whose store does not answer. A candidate is not counted then.
+    fn hit_without_store(&self, check: &Check<'_>, cost: u32) -> HitAnswer {
+        if check.is_candidate() {
+            return HitAnswer::Unlimited;
+        }
+        self.hit_degraded(check.limiter, &check.basis, &check.key, cost)
+    }
+
+    /// A hit through a handle, where keys have different rules or there are candidates. `None`: no limit decided.
     #[cold]
-    pub(super) fn hit_by_standing(
-        &self,
-        limiter: &Limiter,
-        key: &[u8],
-        cost: u32,
-        clock: impl Fn() -> Micros,
-    ) -> Option<Ruling> {
-        let check = Check::of(limiter, Cow::Borrowed(key), &[]);
-        match unasked_hit(&check, clock()) {
-            Some(HitAnswer::Ruled { ruling, .. }) => Some(ruling),
-            Some(_) => None,
-            None => Some(limiter.table.decide(&check.spec.rules, key, cost, Intent::Hit, clock)),
-        }
-    }
-
-    /// The same as an answer.
-    fn answer_by_standing(&self, limiter: &Limiter, key: &[u8], cost: u32, now: Micros) -> Answer {
-        let check = Check::of(limiter, Cow::Borrowed(key), &[]);
-        match unasked_hit(&check, now) {
-            None => answered(&check.spec, &hit_one(&check, cost, now), now),
-            Some(HitAnswer::Ruled { ruling, .. }) => answered(&check.spec, &ruling, now),
-            Some(_) => unasked(Some((&limiter.spec, check.role)), now),
+    pub(super) fn hit_by_standing(&self, limiter: &Limiter, key: &[u8], cost: u32) -> Option<Ruling> {
+        match hit_plan(&Plan::of_key(limiter, Cow::Borrowed(key)), cost, self.now()) {
+            HitAnswer::Ruled { ruling, .. } => Some(ruling),
+            HitAnswer::Disabled | HitAnswer::Unlimited => None,
         }
     }
 }
 
-/// The answer to a hit whose limiter asks no store for it; `None`: limits decide.
+/// The answer to a hit whose limiter asks no store for it; `None`: limits are asked.
 fn unasked_hit(check: &Check<'_>, at: Micros) -> Option<HitAnswer> {
-    match check.role {
-        Role::Enforced => None,
-        Role::Disabled => Some(HitAnswer::Disabled),
+    let answer = match check.role {
+        Role::Enforced => return None,
+        Role::Disabled => HitAnswer::Disabled,
         Role::Unlimited => {
             check.note(&UNLIMITED, true, Intent::Hit, at);
-            Some(HitAnswer::Unlimited)
+            HitAnswer::Unlimited
         }
         Role::Denied => {
             check.note(&NEVER, false, Intent::Hit, at);
-            Some(HitAnswer::ruled(&check.spec, NEVER))
+            HitAnswer::ruled(&check.spec, NEVER)
         }
-    }
+    };
+    Some(if check.is_candidate() { HitAnswer::Unlimited } else { answer })
 }
 
-/// One hit of a batch, on the embedded store.
-fn hit_one(check: &Check<'_>, cost: u32, now: Micros) -> Ruling {
+/// What a ruling comes to: a candidate's limits nothing.
+fn hit_answer(check: &Check<'_>, ruling: Ruling) -> HitAnswer {
+    if check.is_candidate() { HitAnswer::Unlimited } else { HitAnswer::ruled(&check.spec, ruling) }
+}
+
+/// One hit of a batch by its plan, on the embedded store.
+fn hit_plan(plan: &Plan<'_>, cost: u32, now: Micros) -> HitAnswer {
+    let [check, candidates @ ..] = plan.0.as_slice() else { return HitAnswer::Unlimited };
+    if let Some(answer) = unasked_hit(check, now) {
+        return answer;
+    }
     let mut told = UNLIMITED;
-    let keys = [&*check.key].into_iter();
-    check.limiter.table.hit_many(&check.spec.rules, keys, cost, now, |ruling| told = ruling);
-    told
+    if candidates.is_empty() {
+        let keys = [&*check.key].into_iter();
+        check.limiter.table.hit_many(&check.spec.rules, keys, cost, now, |ruling| told = ruling);
+    } else {
+        let asked = plan.asked();
+        let parts: Vec<Part<'_>> = asked.iter().map(|(check, role)| check.part(*role)).collect();
+        let (_, answers) = decide_all(&parts, cost, Intent::Hit, false, || now);
+        told = answers.first().map_or(told, |answer| answer.ruling);
+    }
+    hit_answer(check, told)
 }
 
 /// Hits of one limiter on the embedded store, in their order.
@@ -229,9 +240,7 @@ fn hit_all<'k>(
         return hit_same(limiter, keys, cost, now, |place, spec, ruling| each(place, HitAnswer::ruled(spec, ruling)));
     }
     for (place, key) in keys.enumerate() {
-        let check = Check::of(limiter, Cow::Borrowed(key), &[]);
-        let decide = || HitAnswer::ruled(&check.spec, hit_one(&check, cost, now));
-        each(place, unasked_hit(&check, now).unwrap_or_else(decide));
+        each(place, hit_plan(&Plan::of_key(limiter, Cow::Borrowed(key)), cost, now));
     }
 }
 

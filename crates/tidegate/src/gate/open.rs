@@ -194,7 +194,8 @@ impl Gate {
         }
         gate.forget_others(&policy);
         (0..TEND_SHARE).for_each(|_| gate.tend());
-        let (bytes, max_bytes) = (policy.limiters().len() * EMPTY_TABLE_BYTES, settings.max_memory);
+        let tables = policy.limiters().len() + policy.candidates().len();
+        let (bytes, max_bytes) = (tables * EMPTY_TABLE_BYTES, settings.max_memory);
         if bytes > max_bytes { Err(OpenError::TooSmall { bytes, max_bytes }) } else { Ok(gate) }
     }
 

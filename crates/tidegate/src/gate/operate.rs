@@ -4,6 +4,7 @@
 //! They are async, as a store may be on another machine; on the embedded store they never wait, see [`Gate::at_once`].
 
 use super::limiter::Limiter;
+use super::plan::{NEVER, UNLIMITED};
 use super::standing::{Effect, Standing};
 use super::{Cursor, Gate, LimiterInfo, Page, Usage};
 use crate::{Analyzed, AskError, Incremented, Request, Status, Target};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use tidegate_core::all_or_nothing::{IfBlocked, Intent};
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent};
 use tidegate_core::{Algorithm, Micros, check_key};
 use tidegate_store::{KeyStats, PageOf, Question, StoreError, When, Which};
 use tokio::time::Instant;
@@ -83,7 +84,16 @@ impl Gate {
         let told = self.within_deadline(limiter, &question, async |when| {
             limiter.store.increment(&question, count, at, when).await
         });
-        match told.await {
+        let told = told.await;
+        if told.is_ok()
+            && let Some(candidate) = &limiter.candidate
+        {
+            let spec = candidate.in_force();
+            let when = When { now: self.0.clock.manual_now(), by: self.deadline() };
+            // What becomes of a candidate's count changes nothing.
+            let _ = candidate.store.increment(&candidate.question(&spec, key), count, at, when).await;
+        }
+        match told {
             Ok((now, counted)) => Ok(Incremented { timestamp: at.unwrap_or(now), counted, degraded: None }),
             Err(error @ StoreError::Unsupported(_)) => Err(error.into()),
             Err(error) => self.increment_degraded(limiter, key, (count, at), error),
@@ -113,7 +123,18 @@ impl Gate {
         let question = limiter.question(&spec, key);
         let found = self
             .within_deadline(limiter, &question, async |when| limiter.store.analyze(&question, if_blocked, when).await);
-        match found.await {
+        let found = found.await;
+        if found.is_ok()
+            && let Some(candidate) = &limiter.candidate
+        {
+            self.analyze_candidate(candidate, key, if_blocked).await;
+        }
+        match found {
+            // A candidate is told of in the metrics.
+            Ok((at, analysis)) if limiter.spec.candidate => {
+                limiter.note_analysis(key, &analysis, at);
+                Ok(Analyzed { at, status: Status::Ok, degraded: None })
+            }
             Ok((at, analysis)) => Ok(Analyzed::of(&spec, key, at, analysis)),
             Err(error @ StoreError::Unsupported(_)) => Err(error.into()),
             Err(error) => self.analyze_degraded(limiter, key, if_blocked, error),
@@ -247,6 +268,15 @@ impl Gate {
         }
     }
 
+    /// Asks what would take the place of a limiter's limits, and counts what it says.
+    async fn analyze_candidate(&self, candidate: &Limiter, key: &[u8], if_blocked: IfBlocked) {
+        let spec = candidate.in_force();
+        let when = When { now: self.0.clock.manual_now(), by: self.deadline() };
+        if let Ok((at, analysis)) = candidate.store.analyze(&candidate.question(&spec, key), if_blocked, when).await {
+            candidate.note_analysis(key, &analysis, at);
+        }
+    }
+
     /// Puts a question to the store within the deadline of decisions, unless it is known not to answer.
     async fn within_deadline<T>(
         &self,
@@ -285,8 +315,15 @@ impl Limiter {
         }
     }
 
+    /// Counts what a candidate has found.
+    fn note_analysis(&self, key: &[u8], analysis: &Analysis, at: Micros) {
+        let allows = *analysis == Analysis::Ok;
+        self.note(key, if allows { &UNLIMITED } else { &NEVER }, allows, Intent::Hit, at);
+    }
+
     fn info(&self) -> LimiterInfo {
         LimiterInfo {
+            candidate: self.candidate.as_ref().map(|candidate| candidate.table.counts()),
             spec: Arc::clone(&self.spec),
             enabled: !self.table.is_disabled(),
             entries: self.store.is_embedded().then(|| self.table.entries()),

@@ -25,6 +25,14 @@ pub(super) struct Check<'a> {
     pub(super) spec: InForce<'a>,
     /// Whose rules they are.
     pub(super) basis: Basis,
+    /// It is a candidate: asked, and deciding nothing.
+    pub(super) candidacy: Option<Candidacy>,
+}
+
+/// What a candidate would replace, if it would: the check at this place of the plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Candidacy {
+    replaces: Option<usize>,
 }
 
 /// What a limiter has to say in a request. Looked at once: a limiter may be switched while the request is decided.
@@ -43,8 +51,16 @@ pub(super) enum Role {
 impl<'a> Check<'a> {
     /// What a limiter has to say of a key, in a request with these attributes.
     pub(super) fn of(limiter: &'a Limiter, key: Cow<'a, [u8]>, attributes: &[(&str, &[u8])]) -> Check<'a> {
+        let candidacy = limiter.spec.candidate.then_some(Candidacy { replaces: None });
         if !limiter.is_enforced() {
-            return Check { limiter, key, role: Role::Disabled, spec: limiter.in_force(), basis: Basis::Own };
+            return Check {
+                limiter,
+                key,
+                role: Role::Disabled,
+                spec: limiter.in_force(),
+                basis: Basis::Own,
+                candidacy,
+            };
         }
         let Standing { spec, basis, effect } = limiter.standing(&key, attributes);
         let role = match effect {
@@ -52,21 +68,35 @@ impl<'a> Check<'a> {
             Effect::Unlimited => Role::Unlimited,
             Effect::Deny => Role::Denied,
         };
-        Check { limiter, key, role, spec, basis }
+        Check { limiter, key, role, spec, basis, candidacy }
     }
 
-    fn new(limiter: &'a Limiter, key: Cow<'a, [u8]>, attributes: &[(&str, &[u8])]) -> Result<Check<'a>, AskError> {
-        check_key(&key)?;
-        Ok(Check::of(limiter, key, attributes))
+    /// The candidate for the limits by which this check is decided, which is at `place` of its plan. Limits of a match or an
+    /// override are not those that it would replace.
+    fn candidate(&self, place: usize) -> Option<Check<'a>> {
+        let limiter = self.limiter.candidate.as_deref().filter(|_| self.is_enforced())?;
+        matches!(self.basis, Basis::Own).then_some(())?;
+        let candidacy = Some(Candidacy { replaces: Some(place) });
+        Some(Check { candidacy, ..Check::of(limiter, self.key.clone(), &[]) })
     }
 
+    /// Does it decide?
     pub(super) fn is_enforced(&self) -> bool {
+        self.is_asked() && !self.is_candidate()
+    }
+
+    /// Is it asked, to decide or as a candidate?
+    pub(super) fn is_asked(&self) -> bool {
         self.role == Role::Enforced
     }
 
+    pub(super) fn is_candidate(&self) -> bool {
+        self.candidacy.is_some()
+    }
+
     /// What this process's own table is asked, by the rules in force.
-    pub(super) fn part(&self) -> Part<'_> {
-        Part { table: &self.limiter.table, rules: &self.spec.rules, key: &self.key }
+    pub(super) fn part(&self, role: all_or_nothing::Role) -> Part<'_> {
+        Part { table: &self.limiter.table, rules: &self.spec.rules, key: &self.key, role }
     }
 
     /// Decides by this process's part of the rules from here on: the store does not answer.
@@ -84,8 +114,8 @@ impl<'a> Check<'a> {
         self.limiter.note(&self.key, ruling, all_allow, intent, at);
     }
 
-    pub(super) fn question(&self) -> Question<'_> {
-        self.limiter.question(&self.spec, &self.key)
+    pub(super) fn question(&self, role: all_or_nothing::Role) -> Question<'_> {
+        Question { role, ..self.limiter.question(&self.spec, &self.key) }
     }
 }
 
@@ -98,14 +128,59 @@ impl<'a> Plan<'a> {
         match request.target {
             Target::Limiter { name, key } => {
                 let limiter = live.limiter_for(name, key)?;
-                Ok(Plan(vec![Check::new(limiter, limiter.spec.key_by_name(key), &[])?]))
+                let key = limiter.spec.key_by_name(key);
+                check_key(&key)?;
+                Ok(Plan::of_key(limiter, key))
             }
             Target::Attributes { domain, attributes } => {
-                let matching = live.of_domain(domain).filter_map(|limiter| {
-                    Some(Check::new(limiter, Cow::Owned(limiter.spec.key_of(attributes)?), attributes))
-                });
-                matching.collect::<Result<_, _>>().map(Plan)
+                let matching =
+                    live.of_domain(domain).filter_map(|limiter| Some((limiter, limiter.spec.key_of(attributes)?)));
+                let mut plan = Plan(Vec::new());
+                for (limiter, key) in matching {
+                    check_key(&key)?;
+                    plan.add(Check::of(limiter, Cow::Owned(key), attributes));
+                }
+                Ok(plan)
             }
+        }
+    }
+
+    /// The plan of a request by name.
+    pub(super) fn of_key(limiter: &'a Limiter, key: Cow<'a, [u8]>) -> Plan<'a> {
+        let mut plan = Plan(Vec::with_capacity(1));
+        plan.add(Check::of(limiter, key, &[]));
+        plan
+    }
+
+    fn add(&mut self, check: Check<'a>) {
+        let candidate = check.candidate(self.0.len());
+        self.0.push(check);
+        self.0.extend(candidate);
+    }
+
+    /// All that are asked, each with what its word counts for among them.
+    pub(super) fn asked(&self) -> Vec<(&Check<'a>, all_or_nothing::Role)> {
+        // Candidates are few: their places among those that are asked are counted for each.
+        let place = |at: usize| u8::try_from(self.0[..at].iter().filter(|check| check.is_asked()).count()).ok();
+        let role = |check: &Check<'_>| match check.candidacy {
+            None => all_or_nothing::Role::Enforced,
+            Some(Candidacy { replaces }) => all_or_nothing::Role::Candidate { replaces: replaces.and_then(place) },
+        };
+        self.0.iter().filter(|check| check.is_asked()).map(|check| (check, role(check))).collect()
+    }
+
+    /// Counts what a store has said of each that was asked.
+    pub(super) fn note_all(&self, (at, answers): &Answers, intent: Intent) {
+        let asked = self.asked();
+        let roles: Vec<all_or_nothing::Role> = asked.iter().map(|(_, role)| *role).collect();
+        let allowed: Vec<bool> = answers.iter().map(|answer| answer.ruling.is_allowed()).collect();
+        if answers.len() != asked.len() {
+            return;
+        }
+        for (index, ((check, _), answer)) in
+            asked.iter().zip(answers).enumerate().filter(|(_, (_, answer))| answer.is_known)
+        {
+            check.note(&answer.ruling, all_or_nothing::all_allow(&roles, &allowed, index), intent, *at);
         }
     }
 
@@ -122,7 +197,7 @@ impl<'a> Plan<'a> {
 
     /// The answer where a limiter lets nothing of its key pass: no other limiter is asked, and nothing is charged.
     pub(super) fn denied(&self, request: &Request<'_>, clock: impl FnOnce() -> Micros) -> Option<Answer> {
-        let denying = self.0.iter().find(|check| check.role == Role::Denied)?;
+        let denying = self.0.iter().find(|check| check.role == Role::Denied && !check.is_candidate())?;
         let at = clock();
         denying.note(&NEVER, false, request.intent, at);
         let mut answer = answered(&denying.spec, &NEVER, at);
@@ -133,7 +208,7 @@ impl<'a> Plan<'a> {
                     Role::Denied => check.spec.rules.limits().iter().map(|limit| (*limit, NEVER.decision)).collect(),
                     _ => Vec::new(),
                 },
-                ..explain(check, None, None, at)
+                ..explain(check, None, at)
             });
             answer.explanation = explained.collect();
         }
@@ -142,23 +217,32 @@ impl<'a> Plan<'a> {
 
     /// The answer to a request, from what each limiter that was asked has said.
     pub(super) fn combine(&self, (at, answers): Answers, request: &Request<'_>) -> Answer {
-        let deciding = Ruling::deciding(answers.iter().map(|answer| &answer.ruling));
-        let decided = deciding.and_then(|index| Some((self.enforced().nth(index)?, &answers[index].ruling)));
+        // A candidate's answer is among the others, and decides nothing.
+        let said = || self.0.iter().filter(|check| check.is_asked()).zip(&answers);
+        let of_enforced: Vec<(&Check<'_>, &PartAnswer)> = said().filter(|(check, _)| check.is_enforced()).collect();
+        let deciding = Ruling::deciding(of_enforced.iter().map(|(_, answer)| &answer.ruling));
+        let decided = deciding.map(|index| of_enforced[index]);
         let mut answer = match decided {
-            Some((check, ruling)) => answered(&check.spec, ruling, at),
+            Some((check, said)) => answered(&check.spec, &said.ruling, at),
             None => {
-                let unlimited = self.0.iter().find(|check| check.role == Role::Unlimited);
-                unasked(unlimited.or(self.0.first()).map(|check| (&check.limiter.spec, check.role)), at)
+                let others = || self.0.iter().filter(|check| !check.is_candidate());
+                let unlimited = others().find(|check| check.role == Role::Unlimited);
+                unasked(unlimited.or(others().next()).map(|check| (&check.limiter.spec, check.role)), at)
             }
         };
-        for check in self.0.iter().filter(|check| check.role == Role::Unlimited) {
-            check.note(&UNLIMITED, answer.allowed, request.intent, at);
+        for check in &self.0 {
+            match check.role {
+                Role::Unlimited => check.note(&UNLIMITED, answer.allowed, request.intent, at),
+                Role::Denied => check.note(&NEVER, false, request.intent, at),
+                Role::Enforced | Role::Disabled => {}
+            }
         }
         if request.explain {
-            let mut said = answers.into_iter().enumerate();
+            let decided = decided.map(|(check, _)| std::ptr::from_ref(check));
+            let mut said = answers.into_iter();
             let explained = self.0.iter().map(|check| {
-                let said = if check.is_enforced() { said.next() } else { None };
-                explain(check, said, deciding, at)
+                let said = if check.is_asked() { said.next().filter(|said| said.is_known) } else { None };
+                Explained { decided: decided == Some(std::ptr::from_ref(check)), ..explain(check, said, at) }
             });
             answer.explanation = explained.collect();
         }
@@ -214,15 +298,15 @@ pub(super) fn unasked(limiter: Option<(&Arc<LimiterSpec>, Role)>, at: Micros) ->
     }
 }
 
-fn explain(check: &Check<'_>, said: Option<(usize, PartAnswer)>, deciding: Option<usize>, at: Micros) -> Explained {
-    let decided = said.as_ref().is_some_and(|(index, _)| Some(*index) == deciding);
-    let said = said.map(|(_, answer)| answer);
+/// What a limiter has said; which one decided is the caller's to say.
+fn explain(check: &Check<'_>, said: Option<PartAnswer>, at: Micros) -> Explained {
     let limits = check.spec.rules.limits().iter().copied();
     Explained {
         limiter: Arc::clone(&check.spec),
         key: check.key.to_vec(),
         enabled: check.role != Role::Disabled,
-        decided,
+        candidate: check.is_candidate(),
+        decided: false,
         unlimited: check.role == Role::Unlimited,
         matched: if let Basis::Match(index) = check.basis { Some(index) } else { None },
         overridden: if let Basis::Override(one) = &check.basis { Some(one.info.clone()) } else { None },

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
 mod actions;
+mod candidates;
 mod decisions;
 mod faults;
 mod flags;
@@ -26,6 +27,7 @@ fn check(kind: Kind) {
     flags::a_disabled_limiter_is_always_fine_and_counts_nothing(&store);
     flags::a_flag_reaches_every_gate_within_a_second(&store);
     steering::an_override_reaches_every_gate_within_a_second(&store);
+    candidates::candidates_change_nothing_and_are_counted_as_by_hand(&store);
     store.check_expiries();
 }
 

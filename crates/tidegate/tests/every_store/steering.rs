@@ -186,7 +186,7 @@ pub(crate) static ALL: [Scenario; 9] = [
             0 a analyze                 -> ok
             0 a increment 2             -> counted
             0 a analyze                 -> limited 4 of 4 per 20s block 10s until 10
-            0 a peek 1                  -> deny left=0 retry=10 blocked
+            0 a peek 1                  -> deny left=0 retry=30 blocked
             0 a clear                   -> true",
     },
 ];

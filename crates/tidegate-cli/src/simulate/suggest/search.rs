@@ -9,7 +9,7 @@ use super::traffic::{OfKey, Traffic};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tidegate::{Algorithm, Limit, Micros, Rules};
-use tidegate_core::all_or_nothing::{Intent, Room, Subject, decide};
+use tidegate_core::all_or_nothing::{Intent, Role, Room, Subject, decide};
 use tidegate_core::buckets::Grid;
 
 /// A limit, and what it would have done.
@@ -130,7 +130,7 @@ fn could_be_denied<'t>(traffic: &'t Traffic, rules: &Rules) -> impl Iterator<Ite
 /// How many of a key's requests are denied, up to `most`.
 fn denials(rules: &Rules, key: OfKey<'_>, most: Option<u64>) -> u64 {
     let mut states = rules.fresh();
-    let mut subject = Subject { rules, blocked_until: Micros::ZERO, states: &mut states, room: Room::Free };
+    let mut subject = Subject { rules, blocked_until: Micros::ZERO, states: &mut states, room: Room::Free, role: Role::Enforced };
     let mut denied = 0;
     for (at, cost) in key.requests() {
         denied += u64::from(!decide(&mut subject, at, cost, Intent::Hit).is_allowed());

@@ -8,7 +8,7 @@ use crate::remote::unreachable;
 use crate::store::{Answers, Asked, Question};
 use crate::table::answer_all;
 use std::time::Duration;
-use tidegate_core::all_or_nothing::{self, Intent, Room};
+use tidegate_core::all_or_nothing::{self, Intent, Role, Room};
 use tidegate_core::{Micros, Rules};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -27,11 +27,12 @@ pub(super) struct Subject {
     /// What it is called in etcd.
     name: Vec<u8>,
     rules: Rules,
+    role: Role,
 }
 
 impl Subject {
     pub(super) fn of(question: &Question<'_>) -> Subject {
-        Subject { name: name(question.limiter, question.key), rules: question.rules.clone() }
+        Subject { name: name(question.limiter, question.key), rules: question.rules.clone(), role: question.role }
     }
 
     /// For how long what is written now can matter.
@@ -69,7 +70,8 @@ impl Request {
         let mut subjects: Vec<all_or_nothing::Subject<'_>> = parts
             .map(|((subject, at), states)| {
                 let blocked_until = keys[*at].entry.blocked_until;
-                all_or_nothing::Subject { rules: &subject.rules, blocked_until, states, room: Room::Free }
+                let (rules, role) = (&subject.rules, subject.role);
+                all_or_nothing::Subject { rules, blocked_until, states, room: Room::Free, role }
             })
             .collect();
         let answers = answer_all(&mut subjects, now, cost, intent, explain);

@@ -1,4 +1,5 @@
--- The core's all_or_nothing.rs: unless every limit of every subject allows, none is charged.
+-- The core's all_or_nothing.rs: unless every limit of every subject that is enforced allows, none is charged.
+-- A subject's role is empty where it is enforced; of a candidate it is the number of the subject that it would replace (0: none).
 -- ARGV: now, width, 'h' hit or 'p' peek, cost, '1' to explain, subjects. For keys that are decided apart: 'd' leaves
 -- behind what a denial does and charges nothing; 'c' charges, and leaves nothing behind if it is denied. It has
 -- one argument more before the subjects: for how long the charge is pending, as it may be taken back (0: it is not).
@@ -119,17 +120,26 @@ local function explained(e, before)
   return all
 end
 
-local subjects, all_allow = {}, true
+local subjects, allowed = {}, {}
 for place = 1, #KEYS, width do
   local e = subject(place)
   load(e)
   settle(e)
-  all_allow = all_allow and allows(e)
   subjects[#subjects + 1] = e
+  allowed[#subjects] = allows(e)
+end
+-- Does all that this subject's charge depends on allow?
+local function all_allow_for(i)
+  local e = subjects[i]
+  if e.role ~= '' and not allowed[i] then return false end
+  for j, other in ipairs(subjects) do
+    if other.role == '' and e.role ~= tostring(j) and not allowed[j] then return false end
+  end
+  return true
 end
 local reply = { now }
-for _, e in ipairs(subjects) do
-  local before = {}
+for number_of, e in ipairs(subjects) do
+  local before, all_allow = {}, all_allow_for(number_of)
   for i = 1, explain and #e.limits or 0 do before[i] = verdict(e, i) end
   local ruling = conclude(e, all_allow)
   local all = explain and explained(e, before) or {}
