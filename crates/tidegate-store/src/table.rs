@@ -6,6 +6,7 @@
 
 mod carry;
 mod change;
+mod flags;
 mod operate;
 mod overrides;
 mod separate;
@@ -47,7 +48,7 @@ pub struct Table {
     hasher: SeedableRandomState,
     budget: Arc<Budget>,
     sketch_width: Arc<AtomicUsize>,
-    /// [`DISABLED`], [`VARIANTS`] and [`OVERRIDDEN`]: all that a plain decision has to look at.
+    /// See `flags.rs`: all that a plain decision has to look at.
     flags: AtomicU32,
     variants: RwLock<Option<Arc<Variants>>>,
     overrides: Mutex<overrides::Held>,
@@ -116,10 +117,6 @@ impl PartAnswer {
     };
 }
 
-/// Flags of a table: its limiter is disabled; it is asked with several rules; some keys have limits that were set by hand.
-const DISABLED: u32 = 1;
-const VARIANTS: u32 = 2;
-const OVERRIDDEN: u32 = 4;
 /// How many keys ahead a batch fetches entries. Far ahead: the fetches are then issued one right after
 /// another, so that the processor looks up their addresses side by side. Between two decisions it
 /// would wait for each, as the lock in between lets nothing pass.
@@ -172,42 +169,6 @@ impl Table {
     /// Bytes that it would hold under another shape, about.
     pub(crate) fn bytes_as(&self, shape: Shape) -> usize {
         self.bytes() * shape.stride() / self.shape().stride()
-    }
-
-    /// True when the limiter was disabled.
-    #[must_use]
-    pub fn is_disabled(&self) -> bool {
-        self.flags.load(Relaxed) & DISABLED != 0
-    }
-
-    /// Sets the disabled flag, which lives and is saved with the table.
-    pub fn set_disabled(&self, disabled: bool) {
-        self.set_flag(DISABLED, disabled);
-    }
-
-    /// False: the limiter is disabled, or some keys have limits of their own.
-    #[must_use]
-    #[inline]
-    pub fn is_plain(&self) -> bool {
-        self.flags.load(Relaxed) & (DISABLED | OVERRIDDEN) == 0
-    }
-
-    /// True when some keys have limits that were set by hand.
-    #[must_use]
-    pub fn is_overridden(&self) -> bool {
-        self.flags.load(Relaxed) & OVERRIDDEN != 0
-    }
-
-    /// Says whether some keys have limits that were set by hand; see [`Table::is_plain`].
-    pub fn set_overridden(&self, overridden: bool) {
-        self.set_flag(OVERRIDDEN, overridden);
-    }
-
-    fn set_flag(&self, flag: u32, is_set: bool) {
-        match is_set {
-            true => self.flags.fetch_or(flag, Relaxed),
-            false => self.flags.fetch_and(!flag, Relaxed),
-        };
     }
 
     /// Decides one key's request. `clock` is read once the shard is locked.

@@ -25,6 +25,8 @@ mod progress;
 mod reading;
 mod replay;
 mod report;
+#[cfg(test)]
+mod steering_tests;
 mod streams;
 #[cfg(test)]
 mod streams_tests;

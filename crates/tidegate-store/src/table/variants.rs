@@ -3,7 +3,8 @@
 //! A table does not know which of its keys has which limits: names may not be kept. So an entry is dropped only if it is fresh
 //! by all the rules that its table is asked with, and the cells of a sketch, which keys share, count over the longest period.
 
-use super::{Table, VARIANTS};
+use super::Table;
+use super::flags::VARIANTS;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use tidegate_core::{Micros, Rules};
