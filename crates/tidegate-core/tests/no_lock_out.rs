@@ -44,7 +44,7 @@ fn run(algorithm: Algorithm, seed: u64, steps: Steps) {
     let (mut states, mut blocked_until, mut now) = (rules.fresh(), Micros::ZERO, START);
     let mut hit = |blocked_until: &mut Micros, now: u64, cost: u32| {
         let mut subject =
-            Subject { rules: &rules, blocked_until: *blocked_until, states: &mut states, room: Room::Free };
+            Subject { rules: &rules, blocked_until: *blocked_until, states: &mut states, room: Room::Free, own: None };
         let ruling = all_or_nothing::decide(&mut subject, Micros::new(now).unwrap(), cost, Intent::Hit);
         *blocked_until = subject.blocked_until;
         ruling

@@ -29,7 +29,7 @@ fn t3_no_input_panics() {
             let intent = if random.below(3) == 0 { Intent::Peek } else { Intent::Hit };
             let room = if random.below(2) == 0 { Room::Free } else { Room::Exhausted };
             let (now, cost) = (random.time(), random.number());
-            let mut subject = Subject { rules: &rules, blocked_until, states: &mut states, room };
+            let mut subject = Subject { rules: &rules, blocked_until, states: &mut states, room, own: None };
             let counted = all_or_nothing::increment(&mut subject, now, random.time(), random.number());
             let analysis = all_or_nothing::analyze(&mut subject, random.time(), IfBlocked::Recompute);
             assert_eq!((counted.is_some(), analysis.is_some()), (algorithm == Algorithm::Buckets, counted.is_some()));
@@ -51,7 +51,8 @@ fn t3_no_input_panics_in_the_sketch() {
         let (hash, now, cost) = (random.next(), random.time(), random.number());
         let mut states = [State::Sketched(sketch.estimate(hash, &rules.limits()[0], now))];
         let one = Rules::new(Algorithm::TokenBucket, &rules.limits()[..1]).unwrap();
-        let mut subject = Subject { rules: &one, blocked_until: Micros::ZERO, states: &mut states, room: Room::Free };
+        let mut subject =
+            Subject { rules: &one, blocked_until: Micros::ZERO, states: &mut states, room: Room::Free, own: None };
         let ruling = all_or_nothing::decide(&mut subject, now, cost, Intent::Hit);
         if ruling.is_allowed() {
             sketch.add(hash, &rules.limits()[0], now, cost);

@@ -20,7 +20,7 @@ use crate::bare::{Guard, Lock, prefetch};
 use crate::budget::Budget;
 use crate::layout::{Migration, Shape};
 use crate::panic_point;
-use crate::shard::{Counts, Frame, Place, Prepared, SHARD_BITS, SHARDS, Shard};
+use crate::shard::{Counts, Frame, Making, Place, Prepared, SHARD_BITS, SHARDS, Shard};
 use crate::slots::{LINE_BYTES, Slots};
 use crate::stats::KeyStats;
 use change::Current;
@@ -29,7 +29,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, RwLock};
-use tidegate_core::all_or_nothing::{self, Intent, Ruling, Subject};
+use tidegate_core::all_or_nothing::{self, Demand, Intent, Ruling, Subject};
 use tidegate_core::{Decision, Micros, Rules};
 
 /// The states of one limiter's keys.
@@ -62,12 +62,14 @@ struct Cell {
 /// One key of a request of several.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// The limiter's table. Parts of one request have distinct tables.
+    /// The limiter's table. Parts of one request are distinct keys, of distinct tables or of one.
     pub table: &'a Table,
     /// Its rules.
     pub rules: &'a Rules,
     /// The key.
     pub key: &'a [u8],
+    /// What is asked of it, where it is not what the request asks of all its keys.
+    pub own: Option<Demand>,
 }
 
 /// The answer for one key of a request, in full.
@@ -239,7 +241,7 @@ impl Table {
         let mut held = None;
         let rules = self.in_force(cell, shard, rules, &mut held);
         let frame = self.frame(shard, rules, now);
-        let mut prepared = shard.prepare(&frame, hash, key, cost, intent);
+        let mut prepared = shard.prepare(&frame, hash, key, Demand { cost, intent }, Making::Room);
         let mut subject = subject(rules, &mut prepared);
         let ruling = all_or_nothing::decide(&mut subject, now, cost, intent);
         prepared.blocked_until = subject.blocked_until;
@@ -434,7 +436,8 @@ pub(crate) fn shard_of(hash: u64) -> usize {
 }
 
 fn subject<'a>(rules: &'a Rules, prepared: &'a mut Prepared) -> Subject<'a> {
-    Subject { rules, blocked_until: prepared.blocked_until, states: &mut prepared.states, room: prepared.room }
+    let Prepared { blocked_until, states, room, .. } = prepared;
+    Subject { rules, blocked_until: *blocked_until, states, room: *room, own: None }
 }
 
 impl Cell {

@@ -220,7 +220,14 @@ impl Run {
 
     fn question(&self, index: usize) -> Question<'_> {
         let layout = if self.is_pause { Layout::Pause } else { Layout::Native };
-        Question { limiter: &self.name, rules: &self.rules, names: true, key: &self.keys[index].name, layout }
+        Question {
+            limiter: &self.name,
+            rules: &self.rules,
+            names: true,
+            key: &self.keys[index].name,
+            layout,
+            own: None,
+        }
     }
 
     /// Mostly onward by some of a period; sometimes not at all, or a jump, or back.
@@ -259,7 +266,7 @@ impl Key {
 
     fn subject<T>(&mut self, rules: &Rules, act: impl FnOnce(&mut Subject<'_>) -> T) -> T {
         let (blocked_until, states) = (self.blocked_until, &mut self.states);
-        let mut subject = Subject { rules, blocked_until, states, room: Room::Free };
+        let mut subject = Subject { rules, blocked_until, states, room: Room::Free, own: None };
         let done = act(&mut subject);
         self.blocked_until = subject.blocked_until;
         done

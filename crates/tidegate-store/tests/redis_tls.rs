@@ -28,7 +28,7 @@ async fn ask(host: &str, port: u16, files: TlsFiles) -> Result<bool, StoreError>
         return Err(error);
     }
     let rules = Rules::new(Algorithm::TokenBucket, &["5 per minute".parse().unwrap()]).unwrap();
-    let question = Question { limiter: "a", rules: &rules, names: true, key: b"u", layout: Layout::Native };
+    let question = Question { limiter: "a", rules: &rules, names: true, key: b"u", layout: Layout::Native, own: None };
     let by = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
     let asked = Asked { now: None, cost: 1, intent: Intent::Hit, explain: false, by };
     Ok(redis.decide(&[question], &asked).await?.1[0].ruling.is_allowed())

@@ -3,7 +3,7 @@
 use super::frame::{Reader, Writer};
 use crate::store::{Answers, Layout, Question};
 use crate::table::{Listing, PartAnswer};
-use tidegate_core::all_or_nothing::{Analysis, Reason, Ruling};
+use tidegate_core::all_or_nothing::{Analysis, Demand, Intent, Reason, Ruling};
 use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Decision, LIMITS_MAX, Limit, Rate, Rules, Verdict};
 
@@ -52,12 +52,13 @@ pub(super) struct Asked {
     pub(super) rules: Rules,
     pub(super) names: bool,
     key: Vec<u8>,
+    own: Option<Demand>,
 }
 
 impl Asked {
     pub(super) fn question(&self) -> Question<'_> {
-        let Asked { limiter, rules, names, key } = self;
-        Question { limiter, rules, names: *names, key, layout: Layout::Native }
+        let Asked { limiter, rules, names, key, own } = self;
+        Question { limiter, rules, names: *names, key, layout: Layout::Native, own: *own }
     }
 }
 
@@ -66,11 +67,20 @@ pub(super) fn write_question(to: &mut Writer, question: &Question<'_>) {
     write_rules(to, question.rules);
     to.flag(question.names);
     to.text(question.key);
+    to.maybe(question.own.map(|own| own.cost.into()));
+    to.flag(question.own.is_none_or(|own| own.intent == Intent::Hit));
 }
 
 pub(super) fn read_question(from: &mut Reader<'_>) -> Option<Asked> {
     let limiter = from.name()?.to_owned();
-    Some(Asked { limiter, rules: read_rules(from)?, names: from.flag()?, key: from.text()?.to_owned() })
+    let (rules, names, key) = (read_rules(from)?, from.flag()?, from.text()?.to_owned());
+    let (cost, is_hit) = (from.maybe()?, from.flag()?);
+    let intent = if is_hit { Intent::Hit } else { Intent::Peek };
+    let own = match cost {
+        Some(cost) => Some(Demand { cost: u32::try_from(cost).ok()?, intent }),
+        None => None,
+    };
+    Some(Asked { limiter, rules, names, key, own })
 }
 
 fn write_rules(to: &mut Writer, rules: &Rules) {

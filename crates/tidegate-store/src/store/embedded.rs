@@ -71,7 +71,7 @@ impl Backend for Embedded {
         let tables = questions.iter().map(|question| self.table(question.limiter)).collect::<Result<Vec<_>, _>>()?;
         let parts = tables.iter().zip(questions);
         let parts: Vec<Part<'_>> =
-            parts.map(|(table, Question { rules, key, .. })| Part { table, rules, key }).collect();
+            parts.map(|(table, Question { rules, key, own, .. })| Part { table, rules, key, own: *own }).collect();
         Ok(decide_all(&parts, asked.cost, asked.intent, asked.explain, || self.now(asked.now)))
     }
 

@@ -141,7 +141,8 @@ async fn hit_on(shared: Arc<Shared>, caller: usize) {
 }
 
 async fn hit(store: &Redis, rules: &Rules, key: &str) -> Result<bool, StoreError> {
-    let question = Question { limiter: "load", rules, names: true, key: key.as_bytes(), layout: Layout::Native };
+    let question =
+        Question { limiter: "load", rules, names: true, key: key.as_bytes(), layout: Layout::Native, own: None };
     let by = tokio::time::Instant::now() + DEADLINE;
     let asked = Asked { now: None, cost: 1, intent: Intent::Hit, explain: false, by };
     let (_, answers) = store.decide(&[question], &asked).await?;

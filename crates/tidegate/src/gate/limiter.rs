@@ -179,6 +179,6 @@ impl Limiter {
 
     /// What its store is asked about a key, by the rules of `spec`.
     pub(super) fn question<'a>(&'a self, spec: &'a LimiterSpec, key: &'a [u8]) -> Question<'a> {
-        Question { limiter: spec.scope(), rules: &spec.rules, names: spec.names, key, layout: self.layout() }
+        Question { limiter: spec.scope(), rules: &spec.rules, names: spec.names, key, layout: self.layout(), own: None }
     }
 }

@@ -8,7 +8,7 @@ use super::limiter::{InForce, Limiter, Live};
 use crate::{Answer, AskError, Explained, LimiterSpec, Reason, Request, Target};
 use std::borrow::Cow;
 use std::sync::Arc;
-use tidegate_core::all_or_nothing::Ruling;
+use tidegate_core::all_or_nothing::{Demand, Ruling};
 use tidegate_core::{Micros, Verdict, check_key};
 use tidegate_store::{Answers, Part, PartAnswer, Question};
 
@@ -20,8 +20,10 @@ pub(super) struct Check<'a> {
     pub(super) limiter: &'a Limiter,
     pub(super) key: Cow<'a, [u8]>,
     pub(super) role: Role,
+    /// What is asked of this key alone, where the request is several.
+    pub(super) own: Option<Demand>,
     /// The limiter with the rules in force.
-    spec: InForce<'a>,
+    pub(super) spec: InForce<'a>,
 }
 
 /// What a limiter has to say in a request. Looked at once: a limiter may be switched while the request is decided.
@@ -37,7 +39,7 @@ impl<'a> Check<'a> {
     fn new(limiter: &'a Limiter, key: Cow<'a, [u8]>) -> Result<Check<'a>, AskError> {
         check_key(&key)?;
         let role = if limiter.is_enforced() { Role::Enforced } else { Role::Disabled };
-        Ok(Check { limiter, key, role, spec: limiter.in_force() })
+        Ok(Check { limiter, key, role, own: None, spec: limiter.in_force() })
     }
 
     pub(super) fn is_enforced(&self) -> bool {
@@ -46,12 +48,12 @@ impl<'a> Check<'a> {
 
     /// What this process's own table is asked, by the rules in force.
     pub(super) fn part(&self) -> Part<'_> {
-        Part { table: &self.limiter.table, rules: &self.spec.rules, key: &self.key }
+        Part { table: &self.limiter.table, rules: &self.spec.rules, key: &self.key, own: self.own }
     }
 
     /// The same, by this process's part of the rules: the store does not answer.
     pub(super) fn fallback_part(&self) -> Part<'_> {
-        Part { table: &self.limiter.table, rules: &self.limiter.fallback.rules, key: &self.key }
+        Part { table: &self.limiter.table, rules: &self.limiter.fallback.rules, key: &self.key, own: self.own }
     }
 
     /// Decides by this process's part of the rules from here on.
@@ -60,7 +62,7 @@ impl<'a> Check<'a> {
     }
 
     pub(super) fn question(&self) -> Question<'_> {
-        self.limiter.question(&self.spec, &self.key)
+        Question { own: self.own, ..self.limiter.question(&self.spec, &self.key) }
     }
 }
 
@@ -79,6 +81,16 @@ impl<'a> Plan<'a> {
                 let matching = live
                     .of_domain(domain)
                     .filter_map(|limiter| Some(Check::new(limiter, Cow::Owned(limiter.spec.key_of(attributes)?))));
+                matching.collect::<Result<_, _>>().map(Plan)
+            }
+            Target::Descriptor { domain, entries } => {
+                let is_exact = |limiter: &&Limiter| {
+                    limiter.spec.by.iter().map(String::as_str).eq(entries.iter().map(|(name, _)| *name))
+                };
+                let matching = live
+                    .of_domain(Some(domain))
+                    .filter(is_exact)
+                    .filter_map(|limiter| Some(Check::new(limiter, Cow::Owned(descriptor_key(limiter, entries)?))));
                 matching.collect::<Result<_, _>>().map(Plan)
             }
         }
@@ -113,6 +125,12 @@ impl<'a> Plan<'a> {
         }
         answer
     }
+}
+
+/// The key that a descriptor makes. An attribute without a value counts, too: all of those together.
+fn descriptor_key(limiter: &Limiter, entries: &[(&str, &[u8])]) -> Option<Vec<u8>> {
+    let key = limiter.spec.key_of(entries)?;
+    Some(if key.is_empty() { [limiter.spec.by[0].as_bytes(), b"="].concat() } else { key })
 }
 
 /// A ruling as an answer; `spec` has the rules that it was made with.

@@ -11,6 +11,7 @@ mod faults;
 mod flags;
 mod play;
 mod stores;
+mod together;
 
 use stores::Kind;
 
@@ -22,6 +23,7 @@ fn check(kind: Kind) {
     }
     actions::any_identifier_survives_listing_and_scopes_stay_apart(&store);
     actions::work_is_done_unless_limited_and_counted_when_it_succeeds(&store);
+    together::requests_are_charged_together_or_not_at_all(&store);
     flags::a_disabled_limiter_is_always_fine_and_counts_nothing(&store);
     flags::a_flag_reaches_every_gate_within_a_second(&store);
     store.check_expiries();

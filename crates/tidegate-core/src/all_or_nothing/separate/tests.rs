@@ -36,8 +36,13 @@ fn told(span: Micros) -> String {
 impl Key {
     fn act(&mut self, words: &[&str]) -> Vec<String> {
         let (now, rules) = (seconds(words[0]), self.rules.clone());
-        let mut subject =
-            Subject { rules: &rules, blocked_until: self.blocked_until, states: &mut self.states, room: self.room };
+        let mut subject = Subject {
+            rules: &rules,
+            blocked_until: self.blocked_until,
+            states: &mut self.states,
+            room: self.room,
+            own: None,
+        };
         let facts = match words[1] {
             "hit" => decided(&mut subject, now, words[2].parse().unwrap(), Intent::Hit),
             "peek" => decided(&mut subject, now, words[2].parse().unwrap(), Intent::Peek),
@@ -335,7 +340,8 @@ fn without_memory_it_errs_on_the_safe_side() {
 fn other_algorithms_are_told_apart() {
     let rules = Rules::new(Algorithm::FixedWindow, &["1 per day".parse().unwrap()]).unwrap();
     let mut states = rules.fresh();
-    let mut subject = Subject { rules: &rules, blocked_until: Micros::ZERO, states: &mut states, room: Room::Free };
+    let mut subject =
+        Subject { rules: &rules, blocked_until: Micros::ZERO, states: &mut states, room: Room::Free, own: None };
     assert_eq!(increment(&mut subject, Micros::ZERO, Micros::ZERO, 1), None);
     assert_eq!(analyze(&mut subject, Micros::ZERO, IfBlocked::Tell), None);
 }

@@ -8,7 +8,7 @@ use crate::remote::unreachable;
 use crate::store::{Answers, Asked, Question};
 use crate::table::answer_all;
 use std::time::Duration;
-use tidegate_core::all_or_nothing::{self, Intent, Room};
+use tidegate_core::all_or_nothing::{self, Demand, Intent, Room};
 use tidegate_core::{Micros, Rules};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -27,11 +27,12 @@ pub(super) struct Subject {
     /// What it is called in etcd.
     name: Vec<u8>,
     rules: Rules,
+    own: Option<Demand>,
 }
 
 impl Subject {
     pub(super) fn of(question: &Question<'_>) -> Subject {
-        Subject { name: name(question.limiter, question.key), rules: question.rules.clone() }
+        Subject { name: name(question.limiter, question.key), rules: question.rules.clone(), own: question.own }
     }
 
     /// For how long what is written now can matter.
@@ -69,14 +70,20 @@ impl Request {
         let mut subjects: Vec<all_or_nothing::Subject<'_>> = parts
             .map(|((subject, at), states)| {
                 let blocked_until = keys[*at].entry.blocked_until;
-                all_or_nothing::Subject { rules: &subject.rules, blocked_until, states, room: Room::Free }
+                all_or_nothing::Subject {
+                    rules: &subject.rules,
+                    blocked_until,
+                    states,
+                    room: Room::Free,
+                    own: subject.own,
+                }
             })
             .collect();
         let answers = answer_all(&mut subjects, now, cost, intent, explain);
         drop(subjects);
-        if intent == Intent::Hit {
-            for (index, at) in places.into_iter().enumerate() {
-                let (subject, answer) = (&self.subjects[index], &answers[index]);
+        for (index, at) in places.into_iter().enumerate() {
+            let (subject, answer) = (&self.subjects[index], &answers[index]);
+            if subject.own.map_or(intent, |own| own.intent) == Intent::Hit {
                 keys[at].entry = Entry::of(&subject.rules, &states[index], answer.blocked_until, now);
             }
         }

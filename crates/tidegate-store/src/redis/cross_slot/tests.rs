@@ -47,7 +47,8 @@ async fn on_every_algorithm(check: impl AsyncFn(Key<'_>)) {
     for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| !averages.contains(algorithm)) {
         let rules = Rules::new(algorithm, &[format!("{LIMIT} per day block 1h").parse().unwrap()]).unwrap();
         let limiter = format!("{algorithm:?}");
-        let question = Question { limiter: &limiter, rules: &rules, names: true, key: b"x", layout: Layout::Native };
+        let question =
+            Question { limiter: &limiter, rules: &rules, names: true, key: b"x", layout: Layout::Native, own: None };
         check(Key { redis: &redis, question }).await;
     }
 }
@@ -93,7 +94,8 @@ async fn a5_a_refund_finds_its_entry_in_a_full_chunk() {
     let server = Server::redis(&[]);
     let redis = Redis::open(server.url().parse().unwrap()).await;
     let rules = Rules::new(Algorithm::SlidingLog, &["500 per minute".parse().unwrap()]).unwrap();
-    let question = Question { limiter: "log", rules: &rules, names: true, key: b"x", layout: Layout::Native };
+    let question =
+        Question { limiter: "log", rules: &rules, names: true, key: b"x", layout: Layout::Native, own: None };
     let key = Key { redis: &redis, question };
     let at = |ms| START.saturating_add(Micros::from_millis(ms));
     let left_at = async |ms| {
