@@ -29,6 +29,7 @@ mod operate;
 mod percent;
 mod problem;
 mod query;
+mod ratelimit;
 mod reply;
 mod reply_body;
 mod routes;

@@ -4,9 +4,11 @@
 
 pub mod access;
 pub mod audit;
+pub mod grpc;
 pub mod http;
 pub mod listener;
 pub mod metrics;
 mod pace;
+pub mod ratelimit;
 mod stomp;
 pub mod udp;

@@ -7,6 +7,7 @@
 mod access;
 mod audit;
 mod doors;
+mod grpc;
 mod limiter;
 mod overrides;
 mod problem;
@@ -40,6 +41,7 @@ use std::io::Read as _;
 use std::path::Path;
 use tidegate::{Algorithm, Capabilities, EMPTY_TABLE_BYTES, LimiterSpec, PROXY_LIMITER, Policy, Replicas};
 use tidegate_doors::access::Network;
+use tidegate_doors::ratelimit::RateLimitSettings;
 use tidegate_doors::udp::Routing;
 use tidegate_events::StreamSpec;
 use tls::Look;
@@ -60,12 +62,14 @@ pub(crate) struct Config {
     pub(crate) streams: Vec<StreamSpec>,
     pub(crate) audit: audit::Audit,
     pub(crate) tls: Certificates,
+    /// What answers of the rate limit service carry.
+    pub(crate) grpc: RateLimitSettings,
 }
 
 impl Config {
     /// The certificates of the doors that `serve` opens.
     pub(crate) fn certificates(&self) -> Certificates {
-        self.tls.in_use(self.doors.http.is_some(), self.proxy.as_ref())
+        self.tls.in_use(Some(&self.doors), self.proxy.as_ref())
     }
 }
 
@@ -73,7 +77,7 @@ impl Config {
 const FILE_MAX: u64 = 4 << 20;
 
 const KNOWN: Known = Known {
-    here: &["store", "doors", "access", "limiter", "udp", "stream", "proxy", "audit", "tls"],
+    here: &["store", "doors", "access", "limiter", "udp", "stream", "proxy", "audit", "tls", "grpc"],
     later: &["admin"],
 };
 
@@ -177,6 +181,11 @@ fn read(root: &Table, look: Look, folder: &Path, sources: &[Source], problems: &
             "access" => {
                 if let Some(mut section) = open(entry, "[access]", &access::KNOWN, problems) {
                     config.access = access::read(&mut section, folder);
+                }
+            }
+            "grpc" => {
+                if let Some(mut section) = open(entry, "[grpc]", &grpc::KNOWN, problems) {
+                    config.grpc = grpc::read(&mut section);
                 }
             }
             "audit" => {

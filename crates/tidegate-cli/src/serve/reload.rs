@@ -154,6 +154,8 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
         ("[[stream]]", running.streams != new.streams),
         ("[audit]", running.audit != new.audit),
         ("[doors] udp", running.doors.udp != new.doors.udp),
+        ("[doors] grpc", running.doors.grpc != new.doors.grpc),
+        ("[grpc]", running.grpc != new.grpc),
         ("[proxy] as a whole", running.proxy.is_some() != new.proxy.is_some()),
     ];
     changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()

@@ -8,7 +8,7 @@ use super::operate::{self, Operation};
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, Route, find};
-use super::{allowed, body, cors, counting, health, hit, host, keys, limiters, openapi, streams};
+use super::{allowed, body, cors, counting, health, hit, host, keys, limiters, openapi, ratelimit, streams};
 use crate::access::{Caller, Needs, Rules};
 use http::request::Parts;
 use hyper::Request;
@@ -91,6 +91,7 @@ async fn act(
     match route.action {
         Action::Hit => hit::answer(door, &caller, &body.await?).await,
         Action::Allowed => allowed::answer(door, &caller, query, &parts.headers).await,
+        Action::RateLimit => ratelimit::answer(door, &caller, &body.await?).await,
         Action::Limiters => Ok(limiters::list(door, &caller)),
         Action::Limiter => limiters::get(door, limiter),
         Action::Enable => operate::run(client, &caller, &parts.headers, Operation::Enable, limiter, key).await,
@@ -122,6 +123,7 @@ async fn act(
         Action::WebSocket => streams::websocket(client, caller, &parts.headers, upgrade),
         Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
         Action::Readyz => health::readyz(door),
+        Action::Healthcheck => ratelimit::healthcheck(door),
         Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", door.registry.text())),
         Action::OpenApi => Ok(json_reply(openapi::text())),
         Action::Index => Ok(text_reply("text/plain; charset=utf-8", index_page())),

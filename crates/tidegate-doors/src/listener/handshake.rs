@@ -10,11 +10,9 @@ use super::stream::Protocol;
 use super::tls::Tls;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
-use std::pin::Pin;
 use std::sync::LazyLock;
 use std::task::Poll;
 use tidegate_wire::certificate::{self, CertificateNames};
-use tokio::io::AsyncWrite as _;
 use tokio::sync::Semaphore;
 
 /// Processors are the process's, and so are the turns.
@@ -98,13 +96,5 @@ fn settled(connection: &Connection) -> Settled {
 /// `http://` where `https://` is meant is the most common mistake of all.
 async fn refuse_clear_text(connection: &Connection) {
     const BODY: &str = r#"{"type":"about:blank","title":"Bad Request","status":400,"code":"tls_required","detail":"this address speaks TLS; ask for https:// instead of http://"}"#;
-    let text = format!(
-        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{BODY}",
-        BODY.len()
-    );
-    // The first bytes on a connection find room.
-    let written = poll_fn(|cx| Pin::new(&mut *connection.socket()).poll_write(cx, text.as_bytes())).await;
-    if written.is_ok() {
-        connection.linger().await;
-    }
+    connection.refuse_in_words("400 Bad Request", BODY).await;
 }
