@@ -8,6 +8,7 @@
 //! | `serve` | the doors on the engine, reload, snapshots, the stop |
 //! | `proxy` | the transparent proxy |
 //! | `simulate` | traces and access logs on a clock of their own |
+//! | `import` | policies of other programs |
 //! | `token` | the tokens file |
 //! | `client`, `udp` | the commands that ask a server |
 
@@ -17,6 +18,7 @@ mod client;
 mod config;
 mod example;
 mod human;
+mod import;
 mod log;
 #[cfg(test)]
 mod mangled;
@@ -73,6 +75,7 @@ fn run(command: Command) -> ExitCode {
         Command::Validate { file } => validate(&file),
         Command::Simulate(args) => done(simulate::run(&args)),
         Command::Udp(args) => udp::run(&args),
+        Command::Import(command) => import::run(&command),
         Command::Token(command) => token::run(&command),
         Command::Client(command) => client::run(&command),
     }
