@@ -39,7 +39,7 @@ fn value(field: &FieldDescriptor, depth: usize) -> Option<Value> {
 }
 
 fn single(field: &FieldDescriptor, depth: usize) -> Option<Value> {
-    let number = 10 * depth as u32 + field.number();
+    let number = 10 * u32::try_from(depth).unwrap() + field.number();
     Some(match field.kind() {
         Kind::String => Value::String(field.name().to_owned()),
         Kind::Bytes => Value::Bytes(field.name().to_owned().into()),

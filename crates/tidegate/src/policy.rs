@@ -39,6 +39,9 @@ pub struct LimiterSpec {
     pub on_failure: Option<OnFailure>,
     /// How several processes keep it.
     pub replicas: Replicas,
+    /// Costs are known only afterwards (bytes, tokens): a hit by Envoy's service that is more than what is left takes what is left, and
+    /// is over the limit.
+    pub overdraw: bool,
 }
 
 /// How several processes keep one limit.
@@ -69,6 +72,7 @@ impl LimiterSpec {
             pause_layout: false,
             on_failure: None,
             replicas: Replicas::Exact,
+            overdraw: false,
         }
     }
 
