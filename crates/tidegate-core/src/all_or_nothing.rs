@@ -114,11 +114,35 @@ pub fn decide_plain<M: Meter>(state: &mut M, limit: &Limit, now: Micros, cost: u
     Some(Ruling { limit_index: 0, decision, reason })
 }
 
-/// Decides a request of several keys: all of them are charged, or none.
-pub fn decide_all(subjects: &mut [Subject<'_>], now: Micros, cost: u32, intent: Intent) -> Vec<Ruling> {
-    subjects.iter_mut().for_each(|subject| subject.settle(now));
-    let all_allow = subjects.iter().all(|subject| subject.allows(now, cost));
-    subjects.iter_mut().map(|subject| subject.conclude(all_allow, now, cost, intent)).collect()
+/// Decides a request of several keys, each with its own cost: all of them are charged, or none.
+pub fn decide_all(subjects: &mut [(Subject<'_>, u32)], now: Micros, intent: Intent) -> Vec<Ruling> {
+    let all_allow = subjects.iter_mut().fold(true, |all, (subject, cost)| would_allow(subject, now, *cost) && all);
+    subjects.iter_mut().map(|(subject, cost)| decide_among(subject, all_allow, now, *cost, intent)).collect()
+}
+
+/// Would this key allow its part of a request? Nothing is charged. For stores that cannot hold the states of all keys of a
+/// request at once; [`decide_among`] is the second step, with nothing in between.
+pub fn would_allow(subject: &mut Subject<'_>, now: Micros, cost: u32) -> bool {
+    subject.settle(now);
+    subject.allows(now, cost)
+}
+
+/// Decides one key's part of a request; `all_allow` says what [`would_allow`] said of all of its keys, this one included.
+pub fn decide_among(subject: &mut Subject<'_>, all_allow: bool, now: Micros, cost: u32, intent: Intent) -> Ruling {
+    subject.settle(now);
+    subject.conclude(all_allow, now, cost, intent)
+}
+
+/// Gives back what was charged before, of a token bucket down to an empty debt, and says how things stand then. Other algorithms
+/// know when each cost was charged, so that it cannot be given back without that; nor can the sketch, which over-counts.
+pub fn give_back(subject: &mut Subject<'_>, now: Micros, cost: u32) -> Ruling {
+    subject.settle(now);
+    for (check, state) in subject.states_mut() {
+        if let State::TokenBucket(bucket) = state {
+            bucket.give_back(check.limit(), now, cost);
+        }
+    }
+    subject.look(now, 0)
 }
 
 impl Subject<'_> {
@@ -350,20 +374,40 @@ mod tests {
     fn a5_keys_are_charged_together_or_not_at_all() {
         let mut user = key(Algorithm::SlidingLog, &["2 per minute"]);
         let mut ip = key(Algorithm::TokenBucket, &["3 per minute"]);
-        let mut both = |cost| {
-            let mut subjects = [&mut user, &mut ip].map(|key| Subject {
-                rules: &key.rules,
-                blocked_until: Micros::ZERO,
-                states: &mut key.states,
-                room: Room::Free,
+        let mut both = |cost: [u32; 2]| {
+            let mut keys = [&mut user, &mut ip].into_iter();
+            let mut subjects = cost.map(|cost| {
+                let Key { rules, states, .. } = keys.next().unwrap();
+                (Subject { rules, blocked_until: Micros::ZERO, states, room: Room::Free }, cost)
             });
-            let rulings = decide_all(&mut subjects, Micros::ZERO, cost, Intent::Hit);
+            let rulings = decide_all(&mut subjects, Micros::ZERO, Intent::Hit);
             let left = rulings.iter().map(|r| r.decision.remaining).collect::<Vec<_>>();
             (Ruling::deciding(&rulings), left)
         };
-        assert_eq!(both(2), (Some(0), vec![0, 1]));
-        assert_eq!(both(1), (Some(0), vec![0, 1]), "the user's denial leaves the address alone");
-        assert_eq!(both(2), (Some(0), vec![0, 1]));
+        assert_eq!(both([2, 2]), (Some(0), vec![0, 1]));
+        assert_eq!(both([1, 1]), (Some(0), vec![0, 1]), "the user's denial leaves the address alone");
+        assert_eq!(both([0, 2]), (Some(1), vec![0, 1]), "each has its own cost");
+        assert_eq!(both([0, 1]), (Some(0), vec![0, 0]));
+    }
+
+    #[test]
+    fn what_is_given_back_is_there_again_and_no_more() {
+        let mut bucket = key(Algorithm::TokenBucket, &["3 per second"]);
+        let mut at = |at_us: u64, cost: u32, back: bool| {
+            let Key { rules, states, .. } = &mut bucket;
+            let mut subject = Subject { rules, blocked_until: Micros::ZERO, states, room: Room::Free };
+            let at = Micros::saturating(at_us);
+            let ruling =
+                if back { give_back(&mut subject, at, cost) } else { decide(&mut subject, at, cost, Intent::Hit) };
+            (ruling.is_allowed(), ruling.decision.remaining, ruling.decision.reset_after.get())
+        };
+        assert_eq!(at(0, 3, false), (true, 0, 1_000_000));
+        assert_eq!(at(0, 1, false), (false, 0, 1_000_000));
+        assert_eq!(at(0, 1, true), (true, 1, 666_667), "to the tick: two thirds of a second");
+        assert_eq!(at(0, 1, false), (true, 0, 1_000_000));
+        assert_eq!(at(333_334, 9, true), (true, 3, 0), "never more than a full bucket");
+        assert_eq!(at(333_334, u32::MAX, true), (true, 3, 0));
+        assert_eq!(at(333_334, 3, false), (true, 0, 1_000_000));
     }
 
     #[test]

@@ -68,6 +68,8 @@ impl Algorithm {
     }
 }
 
+/// How long a key without a place waits at most where each call brings its limit.
+const PER_CALL_WAIT_MAX: Micros = Micros::from_secs(3_600);
 /// Most limits of one limiter. All are looked at for every request.
 pub const LIMITS_MAX: usize = 8;
 
@@ -86,6 +88,8 @@ pub struct Rules {
     limits: Box<[Limit]>,
     /// Only `buckets` reads it.
     grid: Grid,
+    /// Each call brings the limit, so that keys of one table have different ones.
+    per_call: bool,
 }
 
 impl Rules {
@@ -116,6 +120,15 @@ impl Rules {
         Rules::checked(Algorithm::Buckets, limits, grid, Periods::AnyLength)
     }
 
+    /// One token bucket by a limit that a call brings. The keys of such a limiter count by limits of different periods, which the cells of a
+    /// sketch cannot hold together: of a full table, new keys are denied until there is a place.
+    ///
+    /// # Errors
+    /// As [`Rules::new`].
+    pub fn per_call(limit: Limit) -> Result<Rules, RulesError> {
+        Ok(Rules { per_call: true, ..Rules::new(Algorithm::TokenBucket, &[limit])? })
+    }
+
     fn checked(algorithm: Algorithm, limits: &[Limit], grid: Grid, periods: Periods) -> Result<Rules, RulesError> {
         if limits.is_empty() || limits.len() > LIMITS_MAX {
             return Err(RulesError::HowMany(limits.len()));
@@ -130,7 +143,7 @@ impl Rules {
         if algorithm == Algorithm::Buckets {
             check_periods(limits, &grid, periods)?;
         }
-        Ok(Rules { algorithm, limits: limits.into(), grid })
+        Ok(Rules { algorithm, limits: limits.into(), grid, per_call: false })
     }
 
     /// The same rules of all replicas, of which this process holds what the schedule says. `None`: only one limit of
@@ -140,6 +153,12 @@ impl Rules {
         let [limit] = &*self.limits else { return None };
         let fits = self.algorithm == Algorithm::AlignedWindow && limit.block().is_none();
         fits.then(|| Rules { limits: [limit.shared(schedule)].into(), ..self.clone() })
+    }
+
+    /// Does each call bring the limit?
+    #[must_use]
+    pub const fn is_per_call(&self) -> bool {
+        self.per_call
     }
 
     /// How it counts.
@@ -251,7 +270,10 @@ impl<'a> Check<'a> {
     #[must_use]
     pub fn sketched(&self) -> Limit {
         match self.rules.algorithm {
-            Algorithm::Buckets => self.limit.over(self.limit.period().saturating_add(self.rules.grid.resolution())),
+            Algorithm::Buckets => {
+                self.limit.over(self.limit.count(), self.limit.period().saturating_add(self.rules.grid.resolution()))
+            }
+            _ if self.rules.per_call => self.limit.over(0, self.limit.period().min(PER_CALL_WAIT_MAX)),
             _ => self.limit.at_least(),
         }
     }

@@ -40,6 +40,8 @@ pub use store::{
     Answers, Asked, Capabilities, Embedded, Holder, Layout, Meaning, Question, Register, Store, StoreError, StoreUrl,
     Swap, UrlError, When,
 };
-pub use table::{EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, PageOf, Part, PartAnswer, Table, Which, decide_all};
+pub use table::{
+    EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, PageOf, Part, PartAnswer, Single, Table, Which, decide_all,
+};
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsFiles};

@@ -61,12 +61,27 @@ struct Cell {
 /// One key of a request of several.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// The limiter's table. Parts of one request have distinct tables.
+    /// The limiter's table. Parts of one request are distinct keys of it, or of other tables.
     pub table: &'a Table,
     /// Its rules.
     pub rules: &'a Rules,
     /// The key.
     pub key: &'a [u8],
+    /// How much.
+    pub cost: u32,
+}
+
+/// One request of many on the same table, each of which is decided by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Single<'a> {
+    /// The rules that it is decided by.
+    pub rules: &'a Rules,
+    /// The key.
+    pub key: &'a [u8],
+    /// How much.
+    pub cost: u32,
+    /// Hit or peek.
+    pub intent: Intent,
 }
 
 /// The answer for one key of a request, in full.
@@ -162,30 +177,29 @@ impl Table {
         self.decide_locked(cell, &mut shard, rules, hash, key, cost, intent, now)
     }
 
-    /// Hits many keys, each on its own, at one time. `each` gets the rulings in the order of the keys.
-    pub fn hit_many<'k>(
+    /// Decides many requests, each on its own, at one time. `each` gets the rulings in the order of the requests.
+    #[inline]
+    pub fn decide_each<'k>(
         &self,
-        rules: &Rules,
-        keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
-        cost: u32,
+        requests: impl ExactSizeIterator<Item = Single<'k>> + Clone,
         now: Micros,
         mut each: impl FnMut(Ruling),
     ) {
         let mut hashes = [0; AHEAD];
-        for (hash, key) in hashes.iter_mut().zip(keys.clone()) {
-            *hash = self.announce(key);
+        for (hash, request) in hashes.iter_mut().zip(requests.clone()) {
+            *hash = self.announce(request.key);
         }
-        let mut later = keys.clone().skip(AHEAD);
-        for (index, key) in keys.enumerate() {
+        let mut later = requests.clone().skip(AHEAD);
+        for (index, Single { rules, key, cost, intent }) in requests.enumerate() {
             let hash = hashes[index % AHEAD];
             if let Some(later) = later.next() {
-                hashes[index % AHEAD] = self.announce(later);
+                hashes[index % AHEAD] = self.announce(later.key);
             }
             let cell = self.cell(hash);
             let mut shard = self.locked(cell);
             let behind = shard.latest.saturating_sub(now);
             let now = if behind <= BATCH_AGE_MAX { now.max(shard.latest) } else { now };
-            let ruling = self.decide_locked(cell, &mut shard, rules, hash, key, cost, Intent::Hit, now);
+            let ruling = self.decide_locked(cell, &mut shard, rules, hash, key, cost, intent, now);
             drop(shard);
             each(ruling);
         }
@@ -199,7 +213,7 @@ impl Table {
         hash
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the inner step of decide and hit_many, nowhere else")]
+    #[expect(clippy::too_many_arguments, reason = "the inner step of decide and decide_each, nowhere else")]
     #[inline]
     fn decide_locked(
         &self,
@@ -244,6 +258,20 @@ impl Table {
         prepared.blocked_until = subject.blocked_until;
         self.conclude(cell, shard, &frame, hash, key, cost, intent, prepared, &ruling, ruling.is_allowed());
         ruling
+    }
+
+    /// Gives back what a key of a token bucket was charged before, and says how it stands then. A key without an entry has nothing
+    /// to get back.
+    pub fn give_back(&self, rules: &Rules, key: &[u8], cost: u32, clock: impl FnOnce() -> Micros) -> Ruling {
+        let hash = self.hash(key);
+        self.with_shard(rules, hash, clock, |shard, frame| {
+            let mut prepared = shard.prepare(frame, hash, key, 0, Intent::Hit);
+            let mut subject = subject(frame.rules, &mut prepared);
+            let ruling = all_or_nothing::give_back(&mut subject, frame.now, cost);
+            shard.latest = frame.now;
+            shard.commit(frame, hash, key, 0, prepared, false);
+            ruling
+        })
     }
 
     #[expect(clippy::too_many_arguments, reason = "the last step of every decision, nowhere else")]

@@ -39,19 +39,19 @@ fn rules(texts: &[&str]) -> Rules {
 }
 
 fn question<'a>(limiter: &'a str, rules: &'a Rules, key: &'a [u8]) -> Question<'a> {
-    Question { limiter, rules, key, names: false, layout: Layout::Native }
+    Question { limiter, rules, key, cost: 1, names: false, layout: Layout::Native }
 }
 
 fn by() -> Instant {
     Instant::now() + Duration::from_secs(10)
 }
 
-fn asked(cost: u32, intent: Intent) -> Asked {
-    Asked { now: None, cost, intent, explain: false, by: by() }
+fn asked(intent: Intent) -> Asked {
+    Asked { now: None, intent, explain: false, by: by() }
 }
 
 async fn hit(counts: &Counts, limiter: &str, rules: &Rules, key: &[u8]) -> Result<bool, StoreError> {
-    Ok(counts.decide(&[question(limiter, rules, key)], &asked(1, Intent::Hit)).await?.1[0].ruling.is_allowed())
+    Ok(counts.decide(&[question(limiter, rules, key)], &asked(Intent::Hit)).await?.1[0].ruling.is_allowed())
 }
 
 /// One to three keys at once, by two processes in turn, at times that also go back.
@@ -110,9 +110,11 @@ impl Run<'_> {
         let process = &processes[dice.index(2)];
 
         let expected = self.expected(&chosen, now, cost, intent);
-        let questions: Vec<Question<'_>> =
-            chosen.iter().map(|key| question(&self.name, &self.rules, &self.keys[*key].name)).collect();
-        let (at, told) = process.decide(&questions, &Asked { explain, ..asked(cost, intent) }).await.unwrap();
+        let questions: Vec<Question<'_>> = chosen
+            .iter()
+            .map(|key| Question { cost, ..question(&self.name, &self.rules, &self.keys[*key].name) })
+            .collect();
+        let (at, told) = process.decide(&questions, &Asked { explain, ..asked(intent) }).await.unwrap();
         let context = format!("{what}: at {now:?} {intent:?} of {cost} by {chosen:?}");
         let rulings: Vec<Ruling> = told.iter().map(|answer| answer.ruling).collect();
         assert_eq!((at, rulings), (now, expected), "{context}");
@@ -128,14 +130,14 @@ impl Run<'_> {
     fn expected(&mut self, chosen: &[usize], now: Micros, cost: u32, intent: Intent) -> Vec<Ruling> {
         let mut states: Vec<Vec<State>> = chosen.iter().map(|key| self.keys[*key].states.clone()).collect();
         let parts = chosen.iter().zip(&mut states);
-        let mut subjects: Vec<Subject<'_>> = parts
+        let mut subjects: Vec<(Subject<'_>, u32)> = parts
             .map(|(key, states)| {
                 let blocked_until = self.keys[*key].blocked_until;
-                Subject { rules: &self.rules, blocked_until, states, room: Room::Free }
+                (Subject { rules: &self.rules, blocked_until, states, room: Room::Free }, cost)
             })
             .collect();
-        let rulings = all_or_nothing::decide_all(&mut subjects, now, cost, intent);
-        let blocked: Vec<Micros> = subjects.iter().map(|subject| subject.blocked_until).collect();
+        let rulings = all_or_nothing::decide_all(&mut subjects, now, intent);
+        let blocked: Vec<Micros> = subjects.iter().map(|(subject, _)| subject.blocked_until).collect();
         if intent == Intent::Hit {
             for ((key, states), blocked_until) in chosen.iter().zip(states).zip(blocked) {
                 (self.keys[*key].states, self.keys[*key].blocked_until) = (states, blocked_until);
@@ -199,7 +201,7 @@ async fn a2_a5_many_at_once_from_two_processes_pass_exactly_the_limit() {
                 if number >= 64 {
                     questions.push(question("many", &many, &key));
                 }
-                let (_, told) = counts.decide(&questions, &asked(1, Intent::Hit)).await.unwrap();
+                let (_, told) = counts.decide(&questions, &asked(Intent::Hit)).await.unwrap();
                 (number >= 64, told.iter().all(|answer| answer.ruling.is_allowed()))
             })
         });
@@ -211,7 +213,7 @@ async fn a2_a5_many_at_once_from_two_processes_pass_exactly_the_limit() {
         }
         assert_eq!(passed, 10, "round {round}");
         let peek = question("many", &many, &key);
-        let (_, told) = processes[0].decide(&[peek], &asked(1, Intent::Peek)).await.unwrap();
+        let (_, told) = processes[0].decide(&[peek], &asked(Intent::Peek)).await.unwrap();
         assert_eq!(told[0].ruling.decision.remaining, 1_000_000 - both, "round {round}: charged as often as passed");
     }
     let trips = processes[0].round_trips() + processes[1].round_trips();

@@ -26,11 +26,11 @@ const MOVES_MAX: usize = 3;
 
 fn asked() -> Asked {
     let by = tokio::time::Instant::now() + Duration::from_secs(10);
-    Asked { now: None, cost: 1, intent: Intent::Hit, explain: false, by }
+    Asked { now: None, intent: Intent::Hit, explain: false, by }
 }
 
 fn question<'a>(limiter: &'a str, rules: &'a Rules, key: &'a [u8]) -> Question<'a> {
-    Question { limiter, rules, names: true, key, layout: Layout::Native }
+    Question { limiter, rules, names: true, key, cost: 1, layout: Layout::Native }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -42,11 +42,11 @@ impl Pair {
     async fn ask(&self, redis: &Redis, intent: Intent, cost: u32) -> [(bool, u32, Reason); 2] {
         let question = |limiter, rules| {
             let key = self.name.as_bytes();
-            Question { limiter, rules, names: true, key, layout: Layout::Native }
+            Question { limiter, rules, names: true, key, cost, layout: Layout::Native }
         };
         let questions = [question("user", &self.user), question("ip", &self.ip)];
         let by = tokio::time::Instant::now() + Duration::from_secs(10);
-        let asked = Asked { now: None, cost, intent, explain: false, by };
+        let asked = Asked { now: None, intent, explain: false, by };
         let (_, answers) = redis.decide(&questions, &asked).await.unwrap();
         [0, 1].map(|place: usize| {
             let ruling = answers[place].ruling;

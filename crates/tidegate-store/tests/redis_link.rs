@@ -65,8 +65,9 @@ async fn ask(
     intent: Intent,
     patience: Duration,
 ) -> Result<(bool, u32), StoreError> {
-    let question = [Question { limiter: "t", rules, names: true, key: key.as_bytes(), layout: Layout::Native }];
-    let asked = Asked { now: None, cost: 1, intent, explain: false, by: Instant::now() + patience };
+    let question =
+        [Question { limiter: "t", rules, names: true, key: key.as_bytes(), cost: 1, layout: Layout::Native }];
+    let asked = Asked { now: None, intent, explain: false, by: Instant::now() + patience };
     let (_, answers) = redis.decide(&question, &asked).await?;
     Ok((answers[0].ruling.is_allowed(), answers[0].ruling.decision.remaining))
 }

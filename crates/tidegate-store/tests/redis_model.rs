@@ -151,8 +151,8 @@ impl Run {
         let explain = dice.below(5) == 0;
         let (ruling, until) = self.keys[index].decide(&self.rules, now, cost, intent);
         let by = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
-        let asked = Asked { now: Some(now), cost, intent, explain, by };
-        let (at, answers) = redis.decide(&[self.question(index)], &asked).await.unwrap();
+        let asked = Asked { now: Some(now), intent, explain, by };
+        let (at, answers) = redis.decide(&[Question { cost, ..self.question(index) }], &asked).await.unwrap();
         assert_eq!((at, answers.len()), (now, 1), "{what}");
         if intent == Intent::Hit {
             self.forget_if_fresh(index, now);
@@ -220,7 +220,7 @@ impl Run {
 
     fn question(&self, index: usize) -> Question<'_> {
         let layout = if self.is_pause { Layout::Pause } else { Layout::Native };
-        Question { limiter: &self.name, rules: &self.rules, names: true, key: &self.keys[index].name, layout }
+        Question { limiter: &self.name, rules: &self.rules, names: true, key: &self.keys[index].name, cost: 1, layout }
     }
 
     /// Mostly onward by some of a period; sometimes not at all, or a jump, or back.

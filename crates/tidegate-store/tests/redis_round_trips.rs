@@ -22,7 +22,7 @@ fn soon() -> When {
 }
 
 fn hit(within: Duration) -> Asked {
-    Asked { now: None, cost: 1, intent: Intent::Hit, explain: false, by: Instant::now() + within }
+    Asked { now: None, intent: Intent::Hit, explain: false, by: Instant::now() + within }
 }
 
 /// How often scripts were called so far.
@@ -45,7 +45,8 @@ async fn a_blocked_key_takes_one_round_trip() {
         ("by its limit", rules(Algorithm::TokenBucket, "3 per hour block 2h")),
         ("a sliding log", rules(Algorithm::SlidingLog, "3 per hour")),
     ] {
-        let question = Question { limiter: name, rules: &rules, names: true, key: b"k", layout: Layout::Native };
+        let question =
+            Question { limiter: name, rules: &rules, names: true, key: b"k", cost: 1, layout: Layout::Native };
         redis.decide(&[question], &hit(Duration::from_secs(5))).await.unwrap();
         let until = redis.block(&question, Micros::from_secs(600), soon()).await.unwrap().unwrap();
         // A server that sees a script for the first time wants it whole.
@@ -73,7 +74,7 @@ async fn keys_are_listed_though_decisions_time_out() {
     let proxy = Proxy::before(server.port);
     let redis = Redis::open(format!("redis://127.0.0.1:{}", proxy.port).parse().unwrap()).await;
     let rules = rules(Algorithm::TokenBucket, "3 per hour");
-    let question = Question { limiter: "api", rules: &rules, names: true, key: b"k", layout: Layout::Native };
+    let question = Question { limiter: "api", rules: &rules, names: true, key: b"k", cost: 1, layout: Layout::Native };
     redis.decide(&[question], &hit(Duration::from_secs(5))).await.unwrap();
     proxy.set(Fault::Delay(Duration::from_millis(150)));
     for _ in 0..3 {

@@ -28,9 +28,9 @@ async fn ask(host: &str, port: u16, files: TlsFiles) -> Result<bool, StoreError>
         return Err(error);
     }
     let rules = Rules::new(Algorithm::TokenBucket, &["5 per minute".parse().unwrap()]).unwrap();
-    let question = Question { limiter: "a", rules: &rules, names: true, key: b"u", layout: Layout::Native };
+    let question = Question { limiter: "a", rules: &rules, names: true, key: b"u", cost: 1, layout: Layout::Native };
     let by = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
-    let asked = Asked { now: None, cost: 1, intent: Intent::Hit, explain: false, by };
+    let asked = Asked { now: None, intent: Intent::Hit, explain: false, by };
     Ok(redis.decide(&[question], &asked).await?.1[0].ruling.is_allowed())
 }
 

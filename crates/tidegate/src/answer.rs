@@ -192,6 +192,11 @@ pub enum AskError {
         /// What was asked of it: `increment` or `analyze`.
         doing: &'static str,
     },
+    /// Each call of this limiter brings its limit, so that it cannot be asked by its name alone.
+    LimitPerCall {
+        /// The limiter.
+        limiter: String,
+    },
     /// The table is full of live keys, so that a block of a new one finds no place.
     Full {
         /// The limiter.
@@ -235,6 +240,10 @@ impl fmt::Display for AskError {
                 f,
                 "{doing} needs algorithm = \"buckets\", and limiter \"{limiter}\" has \"{}\"; use a hit, or change its algorithm",
                 algorithm.name()
+            ),
+            AskError::LimitPerCall { limiter } => write!(
+                f,
+                "limiter \"{limiter}\" is decided by the limit that each CL.THROTTLE brings; ask it with CL.THROTTLE, or name another limiter"
             ),
             AskError::Full { limiter } => write!(
                 f,

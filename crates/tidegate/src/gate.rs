@@ -1,8 +1,9 @@
 //! The gate: a policy, a store and a clock that answer "may this happen now?".
 //!
 //! A request becomes a plan (`plan.rs`), the store decides it, and the answer is combined from what the limiters said. The
-//! engine does no arithmetic of its own. There are three ways in: one request now, on the embedded store ([`Gate::decide`]);
-//! one request, on any store ([`Gate::ask`]); many hits at once, on any store ([`Gate::hit_each`]). A gate is cheap to clone
+//! engine does no arithmetic of its own. There are four ways in: one request now, on the embedded store ([`Gate::decide`]);
+//! one request, on any store ([`Gate::ask`]); many at once, each decided by itself, on any store ([`Gate::ask_many`], and
+//! [`Gate::hit_each`] for doors); several at once, all or nothing ([`Gate::ask_together`]). A gate is cheap to clone
 //! and to share, and its policy can be replaced while it is asked.
 
 mod degraded;
@@ -18,11 +19,13 @@ mod operate;
 mod plan;
 mod shared_blocks;
 mod shares;
+mod together;
 
 pub use info::{Cursor, LimiterInfo, Page, StoreHealth, Usage};
 pub use limiter::Limiter;
 pub use many::{Batch, Hit, HitAnswer};
 pub use open::{OpenError, Saves, Settings, StoreSettings};
+pub use together::TOGETHER_MAX;
 
 use crate::{Answer, AskError, Clock, Policy, Request, Target};
 use arc_swap::ArcSwap;
@@ -115,7 +118,7 @@ impl Gate {
             && !request.explain
             && !limiter.is_shared()
             && limiter.is_enforced()
-            && !limiter.by_address
+            && !limiter.needs_plan
         {
             return Ok(self.decide_one_degraded(limiter, key, request));
         }
@@ -138,7 +141,7 @@ impl Gate {
         {
             // The common case: one table, and no lists to be made for it.
             let limiter = live.limiter_for(name, key)?;
-            if limiter.by_address {
+            if limiter.needs_plan {
                 return Ok(self.decide_plan(&Plan::of(&live, request)?, request));
             }
             let mut at = Micros::ZERO;
@@ -197,7 +200,7 @@ impl Gate {
     /// Decides a plan by this process's own tables.
     fn decide_plan(&self, plan: &Plan<'_>, request: &Request<'_>) -> Answer {
         let parts: Vec<Part<'_>> = plan.enforced().map(Check::part).collect();
-        let answers = decide_all(&parts, request.cost, request.intent, request.explain, || self.now());
+        let answers = decide_all(&parts, request.intent, request.explain, || self.now());
         plan.combine(answers, request)
     }
 
@@ -207,8 +210,8 @@ impl Gate {
         if !store.answers() {
             return Ok(self.decide_degraded(plan, request));
         }
-        let Request { cost, intent, explain, .. } = *request;
-        let asked = Asked { now: self.0.clock.manual_now(), cost, intent, explain, by: self.deadline() };
+        let Request { intent, explain, .. } = *request;
+        let asked = Asked { now: self.0.clock.manual_now(), intent, explain, by: self.deadline() };
         let outcome = {
             let questions: Vec<Question<'_>> = plan.enforced().map(Check::question).collect();
             if questions.is_empty() {

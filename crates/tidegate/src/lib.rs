@@ -20,12 +20,13 @@ pub use address::Ipv6Prefix;
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use gate::{
     Batch, Cursor, Gate, Hit, HitAnswer, Limiter, LimiterInfo, OpenError, Page, Reloaded, Saves, Settings, StoreHealth,
-    StoreSettings, Usage,
+    StoreSettings, TOGETHER_MAX, Usage,
 };
 pub use headers::RateLimitHeaders;
 pub use membership::{Membership, Seen};
 pub use policy::{
     LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, OnFailure, PROXY_LIMITER, Policy, PolicyError, PolicyProblem, Replicas,
+    THROTTLE_LIMITER,
 };
 pub use quota_client::QuotaClient;
 pub use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};

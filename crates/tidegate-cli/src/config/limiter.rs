@@ -179,6 +179,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
             pause_layout,
             on_failure,
             replicas,
+            limit_per_call: false,
         },
         name.place,
     ))

@@ -37,7 +37,7 @@ impl Step {
 
     /// How many arguments come before the subjects.
     const fn len(self) -> usize {
-        if let Step::Charge { .. } = self { 6 } else { 5 }
+        if let Step::Charge { .. } = self { 5 } else { 4 }
     }
 }
 
@@ -67,7 +67,7 @@ impl Redis {
         let keys = &keys[..if indexed { 2 } else { 1 }];
         let reply = self.run(asked.by, plain_token_bucket(), keys, 9, |args| {
             now_argument(args, asked.now);
-            args.number(asked.cost.into());
+            args.number(question.cost.into());
             args.number(limit.burst().into());
             args.number(limit.period().get());
             bucket_arguments(args, limit);
@@ -104,7 +104,6 @@ impl Redis {
             now_argument(args, asked.now);
             args.number(width);
             args.part(&[step.letter()]);
-            args.number(asked.cost.into());
             args.part(if asked.explain { b"1" } else { b"0" });
             if let Step::Charge { pending } = step {
                 args.number(pending.get());
@@ -144,6 +143,7 @@ impl Redis {
     pub(super) fn subject(&self, args: &mut Writer<'_>, question: &Question<'_>) {
         let rules: &Rules = question.rules;
         args.part(self.name_of(question));
+        args.number(question.cost.into());
         args.part(&[place(rules.algorithm()).1]);
         args.number(rules.limits().len() as u64);
         for check in rules.checks() {
@@ -179,7 +179,7 @@ impl Redis {
 
 /// One token bucket without a block: see `token_bucket_plain.lua`.
 fn is_plain(question: &Question<'_>, asked: &Asked) -> bool {
-    let Asked { cost, intent, explain, .. } = *asked;
+    let (Asked { intent, explain, .. }, cost) = (*asked, question.cost);
     let [limit] = question.rules.limits() else { return false };
     let plain = intent == Intent::Hit && !explain && (1..=limit.burst()).contains(&cost);
     plain && question.rules.algorithm() == Algorithm::TokenBucket && limit.block().is_none()
@@ -200,7 +200,7 @@ pub(super) fn subject_len(question: &Question<'_>) -> usize {
         Algorithm::AlignedWindow => 4,
         _ => 3,
     };
-    3 + question.rules.limits().len() * each
+    4 + question.rules.limits().len() * each
 }
 
 fn bucket_arguments(args: &mut Writer<'_>, limit: &Limit) {

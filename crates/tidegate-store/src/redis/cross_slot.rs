@@ -13,7 +13,7 @@
 use super::ask::{Step, now_argument, subject_len};
 use super::script::Purpose;
 use super::{Redis, StoreError};
-use crate::store::{Answers, Asked, Layout, Question};
+use crate::store::{Answers, Asked, Layout, Question, When};
 use crate::table::PartAnswer;
 use futures_util::future::{join_all, try_join_all};
 use std::time::Duration;
@@ -50,8 +50,10 @@ impl Redis {
         let looked: Vec<One> = try_join_all(looks).await?;
         let all_allow = looked.iter().all(|(_, answer)| answer.ruling.is_allowed());
         let said = match asked.intent {
-            Intent::Hit if asked.cost > 0 && all_allow => self.charge_all(questions, asked, looked).await?,
-            Intent::Hit if asked.cost > 0 => self.deny_all(questions, asked, looked).await,
+            Intent::Hit if all_allow && questions.iter().any(costs) => {
+                self.charge_all(questions, asked, looked).await?
+            }
+            Intent::Hit if questions.iter().any(costs) => self.deny_all(questions, asked, looked).await,
             _ => looked,
         };
         let at = said.iter().map(|(at, _)| *at).max().unwrap_or(Micros::ZERO);
@@ -67,7 +69,7 @@ impl Redis {
     /// look is the answer, whatever becomes of that: nothing was charged.
     async fn deny_all(&self, questions: &[Question<'_>], asked: &Asked, looked: Vec<One>) -> Vec<One> {
         let denials = questions.iter().zip(looked).map(async |(question, seen)| {
-            if seen.1.ruling.is_allowed() {
+            if seen.1.ruling.is_allowed() || !costs(question) {
                 return seen;
             }
             match self.deny(question, asked).await {
@@ -96,8 +98,9 @@ impl Redis {
     ) -> Result<Vec<One>, StoreError> {
         let looked = said.clone();
         let mut charges: Vec<Charge> = Vec::new();
-        for (turn, place) in order(questions).into_iter().enumerate() {
-            let pending = turn + 1 < questions.len() && keeps_pending(&questions[place]);
+        let charged: Vec<usize> = order(questions).into_iter().filter(|place| costs(&questions[*place])).collect();
+        for (turn, place) in charged.iter().copied().enumerate() {
+            let pending = turn + 1 < charged.len() && keeps_pending(&questions[place]);
             match self.charge(&questions[place], asked, pending).await {
                 Ok((one, marks)) if one.1.ruling.is_allowed() => {
                     said[place] = one;
@@ -148,14 +151,28 @@ impl Redis {
         drop(join_all(pending.map(|charge| self.give_back(&questions[charge.place], &asked, &[]))).await);
     }
 
+    /// Gives back a charge that was made by a request of its own, and then looks how the key stands: one after the other, as a script
+    /// that the server does not know yet is sent a second time.
+    pub(super) async fn give_back_charge(
+        &self,
+        question: &Question<'_>,
+        when: When,
+    ) -> Result<(Micros, PartAnswer), StoreError> {
+        let asked = Asked { now: when.now, intent: Intent::Peek, explain: false, by: when.by };
+        let look = Question { cost: 0, ..*question };
+        // The mark of a token bucket's charge is empty.
+        let marks = [Vec::new()];
+        self.give_back(question, &asked, &marks).await?;
+        self.look(&look, &asked).await
+    }
+
     /// Ends a pending charge; without marks it stays.
     async fn give_back(&self, question: &Question<'_>, asked: &Asked, marks: &[Vec<u8>]) -> Result<(), StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Refund, &[*question])?;
-        let count = 4 + marks.len() + subject_len(question);
+        let count = 3 + marks.len() + subject_len(question);
         let reply = self.run(asked.by, script, &keys, count, |args| {
             now_argument(args, asked.now);
             args.number(width);
-            args.number(asked.cost.into());
             args.number(marks.len() as u64);
             marks.iter().for_each(|mark| args.part(mark));
             self.subject(args, question);
@@ -173,6 +190,11 @@ fn in_any_case(asked: &Asked) -> Asked {
 fn order(questions: &[Question<'_>]) -> Vec<usize> {
     let (last, first): (Vec<usize>, Vec<usize>) = (0..questions.len()).partition(|place| blocks(&questions[*place]));
     [first, last].concat()
+}
+
+/// A cost of 0 is a look: nothing is charged, and a denial leaves nothing behind.
+fn costs(question: &Question<'_>) -> bool {
+    question.cost > 0
 }
 
 fn blocks(question: &Question<'_>) -> bool {

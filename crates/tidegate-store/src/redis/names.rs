@@ -79,7 +79,8 @@ mod tests {
     #[test]
     fn names_are_fixed_for_ever() {
         let rules = Rules::new(Algorithm::TokenBucket, &["1 per day".parse().unwrap()]).unwrap();
-        let question = Question { limiter: "api", rules: &rules, names: true, key: b"user-1", layout: Layout::Native };
+        let question =
+            Question { limiter: "api", rules: &rules, names: true, key: b"user-1", cost: 1, layout: Layout::Native };
         let all = ["tg:{api/ab}:s:user-1", "tg:{api/ab}:t", "tg:{api/ab}:b"].map(|name| name.as_bytes().to_vec());
         assert_eq!(keys(&question, false), all);
         assert_eq!(keys(&question, true), all[..1]);

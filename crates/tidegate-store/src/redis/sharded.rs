@@ -23,11 +23,11 @@ impl Redis {
         let (noted, (at, mut answers)) =
             try_join(self.noted_block(asked.by, question), self.decide_at_length(&questions, asked)).await?;
         let [answer] = answers.as_mut_slice() else { return Err(self.garbled("not one decision")) };
-        let charged = answer.ruling.is_allowed() && asked.intent == Intent::Hit && asked.cost > 0;
+        let charged = answer.ruling.is_allowed() && asked.intent == Intent::Hit && question.cost > 0;
         match noted {
             Some(until) if until > at => {
                 if charged {
-                    self.refund(asked.by, question, at, asked.cost).await?;
+                    self.refund(asked.by, question, at, question.cost).await?;
                 }
                 if asked.intent == Intent::Hit {
                     // The script knew nothing of the block: what it charged or thought to start is not so.
@@ -157,9 +157,9 @@ impl Redis {
         index: &str,
         when: When,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        let asked = Asked { now: when.now, cost: 0, intent: Intent::Peek, explain: true, by: when.by };
+        let asked = Asked { now: when.now, intent: Intent::Peek, explain: true, by: when.by };
         let is_listed = async |key: &Vec<u8>| {
-            let (at, answers) = self.decide_at_length(&[Question { key, ..*question }], &asked).await?;
+            let (at, answers) = self.decide_at_length(&[Question { key, cost: 0, ..*question }], &asked).await?;
             let lives = |answer: &PartAnswer| answer.decisions.iter().any(|decision| !decision.reset_after.is_zero());
             let is_blocked = answers.iter().any(|answer| answer.blocked_until > at);
             Ok(is_blocked || which == Which::Tracked && answers.iter().any(lives))

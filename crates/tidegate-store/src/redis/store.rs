@@ -4,7 +4,7 @@ use super::tally::Bought;
 use super::{Redis, StoreError, Url};
 use crate::clock::Clock;
 use crate::store::{Answers, Asked, Backend, Capabilities, Holder, Layout, Question, Register, Swap, When};
-use crate::table::{Listing, PageOf};
+use crate::table::{Listing, PageOf, PartAnswer};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tidegate_core::Micros;
@@ -71,6 +71,10 @@ impl Backend for Redis {
         when: When,
     ) -> Result<(Micros, Analysis), StoreError> {
         self.analyze(question, if_blocked, when).await
+    }
+
+    async fn give_back(&self, question: &Question<'_>, when: When) -> Result<(Micros, PartAnswer), StoreError> {
+        self.give_back_charge(question, when).await
     }
 
     async fn block(&self, question: &Question<'_>, span: Micros, when: When) -> Result<Option<Micros>, StoreError> {

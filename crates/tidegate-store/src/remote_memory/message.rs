@@ -52,12 +52,13 @@ pub(super) struct Asked {
     pub(super) rules: Rules,
     pub(super) names: bool,
     key: Vec<u8>,
+    cost: u32,
 }
 
 impl Asked {
     pub(super) fn question(&self) -> Question<'_> {
-        let Asked { limiter, rules, names, key } = self;
-        Question { limiter, rules, names: *names, key, layout: Layout::Native }
+        let Asked { limiter, rules, names, key, cost } = self;
+        Question { limiter, rules, names: *names, key, cost: *cost, layout: Layout::Native }
     }
 }
 
@@ -66,11 +67,13 @@ pub(super) fn write_question(to: &mut Writer, question: &Question<'_>) {
     write_rules(to, question.rules);
     to.flag(question.names);
     to.text(question.key);
+    to.number(question.cost.into());
 }
 
 pub(super) fn read_question(from: &mut Reader<'_>) -> Option<Asked> {
     let limiter = from.name()?.to_owned();
-    Some(Asked { limiter, rules: read_rules(from)?, names: from.flag()?, key: from.text()?.to_owned() })
+    let (rules, names) = (read_rules(from)?, from.flag()?);
+    Some(Asked { limiter, rules, names, key: from.text()?.to_owned(), cost: from.small()? })
 }
 
 fn write_rules(to: &mut Writer, rules: &Rules) {

@@ -111,14 +111,14 @@ impl Tables {
 
     async fn decide(&self, from: &mut Reader<'_>, mut reply: Writer) -> Reply {
         let now = from.maybe_micros()?;
-        let (cost, is_hit, explain) = (from.small()?, from.flag()?, from.flag()?);
+        let (is_hit, explain) = (from.flag()?, from.flag()?);
         let intent = if is_hit { Intent::Hit } else { Intent::Peek };
         let asked = from.list(read_question)?;
         if let Err(error) = asked.iter().try_for_each(|asked| self.table_for(asked)) {
             return Some(Err(error));
         }
         let questions: Vec<Question<'_>> = asked.iter().map(Asked::question).collect();
-        let request = store::Asked { now, cost, intent, explain, by: Instant::now() };
+        let request = store::Asked { now, intent, explain, by: Instant::now() };
         let told = self.store.decide(&questions, &request).await;
         Some(told.map(|answers| {
             write_answers(&mut reply, &answers);

@@ -67,7 +67,6 @@ impl Backend for Store {
     async fn decide(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
         let write = |to: &mut Writer| {
             write_now(to, asked.now);
-            to.number(asked.cost.into());
             to.flag(asked.intent == Intent::Hit);
             to.flag(asked.explain);
             to.count(questions.len());

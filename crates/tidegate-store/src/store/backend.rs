@@ -4,7 +4,7 @@
 //! [`Capabilities`] say so, so that a configuration that needs it is refused before.
 
 use super::{Answers, Asked, Capabilities, Holder, Layout, Question, Register, StoreError, Swap, When};
-use crate::table::{Listing, PageOf};
+use crate::table::{Listing, PageOf, PartAnswer};
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
@@ -52,6 +52,11 @@ pub(crate) trait Backend {
         _when: When,
     ) -> Result<(Micros, Analysis), StoreError> {
         Err(self.cannot("ask without counting"))
+    }
+
+    /// Gives back what a key of a token bucket was charged: the question's cost. How it stands then.
+    async fn give_back(&self, _question: &Question<'_>, _when: When) -> Result<(Micros, PartAnswer), StoreError> {
+        Err(self.cannot("give back what was charged"))
     }
 
     /// Blocks a key for `span` from now, and says until when; `None`: the store is full.

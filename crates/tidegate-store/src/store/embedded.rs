@@ -6,7 +6,7 @@ use super::backend::Backend;
 use super::{Answers, Asked, Capabilities, Layout, Question, StoreError, When};
 use crate::clock::Clock;
 use crate::memory::Memory;
-use crate::table::{Listing, PageOf, Part, Table, decide_all};
+use crate::table::{Listing, PageOf, Part, PartAnswer, Table, decide_all};
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
 use tidegate_core::{Algorithm, Micros};
@@ -68,8 +68,8 @@ impl Backend for Embedded {
         let tables = questions.iter().map(|question| self.table(question.limiter)).collect::<Result<Vec<_>, _>>()?;
         let parts = tables.iter().zip(questions);
         let parts: Vec<Part<'_>> =
-            parts.map(|(table, Question { rules, key, .. })| Part { table, rules, key }).collect();
-        Ok(decide_all(&parts, asked.cost, asked.intent, asked.explain, || self.now(asked.now)))
+            parts.map(|(table, Question { rules, key, cost, .. })| Part { table, rules, key, cost: *cost }).collect();
+        Ok(decide_all(&parts, asked.intent, asked.explain, || self.now(asked.now)))
     }
 
     async fn disabled(&self, limiters: &[(&str, Layout)], _when: When) -> Result<Vec<bool>, StoreError> {
@@ -102,6 +102,16 @@ impl Backend for Embedded {
         let table = self.table(question.limiter)?;
         let found = table.analyze(question.rules, question.key, if_blocked, || self.now(when.now));
         found.ok_or_else(|| not_buckets(question))
+    }
+
+    async fn give_back(&self, question: &Question<'_>, when: When) -> Result<(Micros, PartAnswer), StoreError> {
+        let Question { limiter, rules, key, cost, .. } = *question;
+        let mut at = Micros::ZERO;
+        let ruling = self.table(limiter)?.give_back(rules, key, cost, || {
+            at = self.now(when.now);
+            at
+        });
+        Ok((at, PartAnswer { ruling, blocked_until: Micros::ZERO, sketched: false, decisions: Vec::new() }))
     }
 
     async fn block(&self, question: &Question<'_>, span: Micros, when: When) -> Result<Option<Micros>, StoreError> {

@@ -18,6 +18,8 @@ pub struct Question<'a> {
     pub names: bool,
     /// What is counted for: a user, an address.
     pub key: &'a [u8],
+    /// How much, where it is a decision.
+    pub cost: u32,
     /// How the states lie in the store.
     pub layout: Layout,
 }
@@ -37,8 +39,6 @@ pub enum Layout {
 pub struct Asked {
     /// The time of a manual clock, which takes the place of the store's; `None`: the store's own clock counts.
     pub now: Option<Micros>,
-    /// How much.
-    pub cost: u32,
     /// Hit or peek.
     pub intent: Intent,
     /// With what every limit says.

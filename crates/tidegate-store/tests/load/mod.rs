@@ -141,9 +141,10 @@ async fn hit_on(shared: Arc<Shared>, caller: usize) {
 }
 
 async fn hit(store: &Redis, rules: &Rules, key: &str) -> Result<bool, StoreError> {
-    let question = Question { limiter: "load", rules, names: true, key: key.as_bytes(), layout: Layout::Native };
+    let question =
+        Question { limiter: "load", rules, names: true, key: key.as_bytes(), cost: 1, layout: Layout::Native };
     let by = tokio::time::Instant::now() + DEADLINE;
-    let asked = Asked { now: None, cost: 1, intent: Intent::Hit, explain: false, by };
+    let asked = Asked { now: None, intent: Intent::Hit, explain: false, by };
     let (_, answers) = store.decide(&[question], &asked).await?;
     Ok(answers[0].ruling.is_allowed())
 }

@@ -5,9 +5,9 @@
 //! goes within a window gives no second part.
 //! Invariant: these functions never wait.
 
-use super::limiter::{InForce, Limiter};
+use super::limiter::Limiter;
 use super::plan::{Check, Plan, answered, unasked};
-use super::{Gate, HitAnswer};
+use super::{Gate, Hit, HitAnswer};
 use crate::{Analyzed, Answer, AskError, Incremented, LimiterSpec, OnFailure, Reason, Request, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,13 +38,14 @@ impl Gate {
             return marked(unasked(first, self.now()), OnFailure::Allow);
         }
         let parts: Vec<Part<'_>> = local.iter().map(Check::fallback_part).collect();
-        let answers = decide_all(&parts, request.cost, request.intent, request.explain, || self.now());
+        let answers = decide_all(&parts, request.intent, request.explain, || self.now());
         let local = Plan(local);
         let answer = local.combine(answers, request);
         let decided =
             |check: &&Check<'_>| answer.limiter.as_ref().is_some_and(|spec| spec.name == check.limiter.spec.name);
-        let decided = local.0.iter().find(decided).map(|check| &check.limiter.spec);
-        by_share(answer, decided, request.cost)
+        let decided = local.0.iter().find(decided);
+        let cost = decided.map_or(request.cost, |check| check.cost);
+        by_share(answer, decided.map(|check| &check.limiter.spec), cost)
     }
 
     /// The shortest way for one key: no lists are made.
@@ -63,9 +64,20 @@ impl Gate {
     }
 
     /// One hit of many, without the store.
-    pub(super) fn hit_degraded(&self, limiter: &Limiter, key: &[u8], cost: u32) -> HitAnswer {
-        let ruling = self.rule_degraded(limiter, key, cost, Intent::Hit, || self.now());
-        HitAnswer::ruled(&InForce::Policy(&limiter.fallback), ruling)
+    pub(super) fn hit_degraded(&self, hit: &Hit<'_>) -> HitAnswer {
+        let Hit { limiter, key, cost, intent } = *hit;
+        let ruling = self.rule_degraded(limiter, key, cost, intent, || self.now());
+        HitAnswer::ruled(&limiter.fallback.rules, ruling)
+    }
+
+    /// Gives back without the store what was charged without it.
+    pub(super) fn give_back_degraded(&self, limiter: &Limiter, key: &[u8], cost: u32) -> HitAnswer {
+        if self.on_failure(limiter) == OnFailure::Local {
+            self.note_degraded();
+            let rules = &limiter.fallback.rules;
+            return HitAnswer::ruled(rules, limiter.table.give_back(rules, key, cost, || self.now()));
+        }
+        self.hit_degraded(&Hit { limiter, key, cost: 0, intent: Intent::Peek })
     }
 
     /// One key's ruling without the store; a table reads the clock when it is its turn.

@@ -150,7 +150,7 @@ mod tests {
             let words: Vec<&str> = call.split_whitespace().collect();
             let [at, key, outcome] = words[..] else { panic!("{line}") };
             let (now, layout) = (began + Duration::from_secs_f64(at.parse().unwrap()), Layout::Native);
-            let asked = [Question { limiter: "api", rules: &rules, names: true, key: key.as_bytes(), layout }];
+            let asked = [Question { limiter: "api", rules: &rules, names: true, key: key.as_bytes(), cost: 1, layout }];
             match (key, outcome) {
                 ("look", "answered") => stats.note_look(&Ok(()), now),
                 ("look", _) => stats.note_look::<()>(&Err(refused.clone()), now),

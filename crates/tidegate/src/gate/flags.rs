@@ -43,7 +43,7 @@ impl Inner {
         let live = self.live.load_full();
         let Some(limiter) = live.limiters.iter().find(|limiter| limiter.spec.scope() == refused.scope) else { return };
         let (spec, by) = (limiter.in_force(), Instant::now() + FLAGS_WITHIN);
-        let asked = Asked { now: self.clock.manual_now(), cost: 1, intent: Intent::Peek, explain: false, by };
+        let asked = Asked { now: self.clock.manual_now(), intent: Intent::Peek, explain: false, by };
         let outcome = self.store.decide(&[limiter.question(&spec, &refused.key)], &asked).await;
         self.errors.note_look(&outcome, Instant::now());
     }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Intent, Ruling};
-use tidegate_core::{Micros, check_key};
+use tidegate_core::{Micros, Rules, check_key};
 use tidegate_store::{Layout, Memory, Question, Store, Table};
 
 /// The policy in force, with each limiter's table.
@@ -37,8 +37,8 @@ pub struct Limiter {
     pub(super) share: Option<Arc<ArcSwap<LimiterSpec>>>,
     /// The limiter with this process's part of its rules, for when the store does not answer.
     pub(super) fallback: Arc<LimiterSpec>,
-    /// Is an address a part of its keys?
-    pub(super) by_address: bool,
+    /// Does a request by name need more than its table? An address may be a part of its keys, or each call brings its limit.
+    pub(super) needs_plan: bool,
 }
 
 /// A limiter with the rules by which it decides now.
@@ -116,13 +116,15 @@ impl Limiter {
         shares: &Shares,
     ) -> Limiter {
         let share = shares.of(spec);
-        let fallback = match store.is_embedded() || local_share >= 1.0 {
+        // Where each call brings its limit, each has its own share of it.
+        let fallback = match store.is_embedded() || local_share >= 1.0 || spec.limit_per_call {
             true => Arc::clone(spec),
             false => Arc::new(LimiterSpec { rules: share_of(&spec.rules, local_share), ..LimiterSpec::clone(spec) }),
         };
         let table = memory.table(spec.scope(), spec.shape(), &fallback.rules);
         let store = if share.is_some() { local } else { store }.clone();
-        Limiter { spec: Arc::clone(spec), table, store, share, fallback, by_address: spec.is_by_address() }
+        let needs_plan = spec.is_by_address() || spec.limit_per_call;
+        Limiter { spec: Arc::clone(spec), table, store, share, fallback, needs_plan }
     }
 
     /// Its definition.
@@ -153,6 +155,12 @@ impl Limiter {
         !(self.spec.honour_disable && self.table.is_disabled())
     }
 
+    /// True when a key is taken as it stands: no address is a part of it, and no call has to bring a limit.
+    #[must_use]
+    pub fn takes_any_key(&self) -> bool {
+        !self.needs_plan
+    }
+
     /// May a request violate more than one limit of it?
     pub(super) fn has_several_limits(&self) -> bool {
         self.spec.rules.limits().len() > 1
@@ -177,8 +185,18 @@ impl Limiter {
         if self.spec.pause_layout { Layout::Pause } else { Layout::Native }
     }
 
-    /// What its store is asked about a key, by the rules of `spec`.
+    /// The same limiter by another limit, of which `local_share` counts while the store does not answer.
+    pub(super) fn with_rules(&self, rules: Rules, local_share: f64) -> Limiter {
+        let spec = Arc::new(LimiterSpec { rules, ..LimiterSpec::clone(&self.spec) });
+        let fallback = match self.store.is_embedded() || local_share >= 1.0 {
+            true => Arc::clone(&spec),
+            false => Arc::new(LimiterSpec { rules: share_of(&spec.rules, local_share), ..LimiterSpec::clone(&spec) }),
+        };
+        Limiter { spec, fallback, share: None, ..self.clone() }
+    }
+
+    /// What its store is asked about a key, by the rules of `spec`; as a decision, one of cost 1.
     pub(super) fn question<'a>(&'a self, spec: &'a LimiterSpec, key: &'a [u8]) -> Question<'a> {
-        Question { limiter: spec.scope(), rules: &spec.rules, names: spec.names, key, layout: self.layout() }
+        Question { limiter: spec.scope(), rules: &spec.rules, names: spec.names, key, cost: 1, layout: self.layout() }
     }
 }

@@ -20,6 +20,7 @@ pub(super) struct Check<'a> {
     pub(super) limiter: &'a Limiter,
     pub(super) key: Cow<'a, [u8]>,
     pub(super) role: Role,
+    pub(super) cost: u32,
     /// The limiter with the rules in force.
     spec: InForce<'a>,
 }
@@ -34,10 +35,10 @@ pub(super) enum Role {
 }
 
 impl<'a> Check<'a> {
-    fn new(limiter: &'a Limiter, key: Cow<'a, [u8]>) -> Result<Check<'a>, AskError> {
+    fn new(limiter: &'a Limiter, key: Cow<'a, [u8]>, cost: u32) -> Result<Check<'a>, AskError> {
         check_key(&key)?;
         let role = if limiter.is_enforced() { Role::Enforced } else { Role::Disabled };
-        Ok(Check { limiter, key, role, spec: limiter.in_force() })
+        Ok(Check { limiter, key, role, cost, spec: limiter.in_force() })
     }
 
     pub(super) fn is_enforced(&self) -> bool {
@@ -46,12 +47,12 @@ impl<'a> Check<'a> {
 
     /// What this process's own table is asked, by the rules in force.
     pub(super) fn part(&self) -> Part<'_> {
-        Part { table: &self.limiter.table, rules: &self.spec.rules, key: &self.key }
+        Part { table: &self.limiter.table, rules: &self.spec.rules, key: &self.key, cost: self.cost }
     }
 
     /// The same, by this process's part of the rules: the store does not answer.
     pub(super) fn fallback_part(&self) -> Part<'_> {
-        Part { table: &self.limiter.table, rules: &self.limiter.fallback.rules, key: &self.key }
+        Part { rules: &self.limiter.fallback.rules, ..self.part() }
     }
 
     /// Decides by this process's part of the rules from here on.
@@ -60,7 +61,7 @@ impl<'a> Check<'a> {
     }
 
     pub(super) fn question(&self) -> Question<'_> {
-        self.limiter.question(&self.spec, &self.key)
+        Question { cost: self.cost, ..self.limiter.question(&self.spec, &self.key) }
     }
 }
 
@@ -73,12 +74,13 @@ impl<'a> Plan<'a> {
         match request.target {
             Target::Limiter { name, key } => {
                 let limiter = live.limiter_for(name, key)?;
-                Ok(Plan(vec![Check::new(limiter, limiter.spec.key_by_name(key))?]))
+                limiter.check_has_limit()?;
+                Ok(Plan(vec![Check::new(limiter, limiter.spec.key_by_name(key), request.cost)?]))
             }
             Target::Attributes { domain, attributes } => {
-                let matching = live
-                    .of_domain(domain)
-                    .filter_map(|limiter| Some(Check::new(limiter, Cow::Owned(limiter.spec.key_of(attributes)?))));
+                let matching = live.of_domain(domain).filter_map(|limiter| {
+                    Some(Check::new(limiter, Cow::Owned(limiter.spec.key_of(attributes)?), request.cost))
+                });
                 matching.collect::<Result<_, _>>().map(Plan)
             }
         }

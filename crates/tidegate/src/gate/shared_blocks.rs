@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::all_or_nothing::Intent;
-use tidegate_store::{Asked, PageOf, StoreError, When, Which};
+use tidegate_store::{Asked, PageOf, Question, StoreError, When, Which};
 use tokio::time::Instant;
 
 /// So many keys may be blocked at once: all of them are looked up each time.
@@ -104,9 +104,10 @@ impl Inner {
         let (spec, now, by) = (limiter.in_force(), self.clock.manual_now(), Instant::now() + LOOK_UP_WITHIN);
         let page = PageOf { which: Which::Blocked, after: None, most: BLOCKED_MAX };
         let listing = limiter.store.list(&limiter.question(&spec, b""), page, When { now, by }).await?;
-        let asked = Asked { now, cost: 0, intent: Intent::Peek, explain: true, by };
+        let asked = Asked { now, intent: Intent::Peek, explain: true, by };
         let until = async |key: Vec<u8>| {
-            let (_, told) = limiter.store.decide(&[limiter.question(&spec, &key)], &asked).await?;
+            let (_, told) =
+                limiter.store.decide(&[Question { cost: 0, ..limiter.question(&spec, &key) }], &asked).await?;
             Ok::<_, StoreError>((key, told.first().map_or(Micros::ZERO, |told| told.blocked_until)))
         };
         let keys = futures_util::future::try_join_all(listing.keys.into_iter().map(until)).await?;

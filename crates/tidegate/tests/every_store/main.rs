@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
 mod actions;
+mod batches;
 mod decisions;
 mod faults;
 mod flags;
@@ -24,6 +25,9 @@ fn check(kind: Kind) {
     actions::work_is_done_unless_limited_and_counted_when_it_succeeds(&store);
     flags::a_disabled_limiter_is_always_fine_and_counts_nothing(&store);
     flags::a_flag_reaches_every_gate_within_a_second(&store);
+    batches::many_are_answered_each_by_itself_in_order(&store);
+    batches::a5_together_all_are_charged_or_none(&store);
+    batches::each_call_brings_its_limit_and_may_give_back(&store);
     store.check_expiries();
 }
 

@@ -27,11 +27,13 @@ pub(super) struct Subject {
     /// What it is called in etcd.
     name: Vec<u8>,
     rules: Rules,
+    cost: u32,
 }
 
 impl Subject {
     pub(super) fn of(question: &Question<'_>) -> Subject {
-        Subject { name: name(question.limiter, question.key), rules: question.rules.clone() }
+        let name = name(question.limiter, question.key);
+        Subject { name, rules: question.rules.clone(), cost: question.cost }
     }
 
     /// For how long what is written now can matter.
@@ -61,18 +63,19 @@ impl Request {
 
     /// Decides on the entries, which are changed by it.
     fn decide(&self, keys: &mut [Key], now: Micros) -> Answers {
-        let Asked { cost, intent, explain, .. } = self.asked;
+        let Asked { intent, explain, .. } = self.asked;
         let places: Vec<usize> = self.keys().filter_map(|name| keys.iter().position(|key| key.name == name)).collect();
         let mut states: Vec<_> =
             self.subjects.iter().zip(&places).map(|(subject, at)| keys[*at].entry.states(&subject.rules)).collect();
         let parts = self.subjects.iter().zip(&places).zip(&mut states);
-        let mut subjects: Vec<all_or_nothing::Subject<'_>> = parts
+        let mut subjects: Vec<(all_or_nothing::Subject<'_>, u32)> = parts
             .map(|((subject, at), states)| {
                 let blocked_until = keys[*at].entry.blocked_until;
-                all_or_nothing::Subject { rules: &subject.rules, blocked_until, states, room: Room::Free }
+                let room = Room::Free;
+                (all_or_nothing::Subject { rules: &subject.rules, blocked_until, states, room }, subject.cost)
             })
             .collect();
-        let answers = answer_all(&mut subjects, now, cost, intent, explain);
+        let answers = answer_all(&mut subjects, now, intent, explain);
         drop(subjects);
         if intent == Intent::Hit {
             for (index, at) in places.into_iter().enumerate() {

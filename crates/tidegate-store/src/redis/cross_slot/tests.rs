@@ -16,7 +16,7 @@ struct Key<'a> {
 impl Key<'_> {
     fn asked(at: Micros) -> Asked {
         let by = Instant::now() + Duration::from_secs(5);
-        Asked { now: Some(at), cost: 1, intent: Intent::Hit, explain: false, by }
+        Asked { now: Some(at), intent: Intent::Hit, explain: false, by }
     }
 
     async fn charge(&self, at: Micros) -> Vec<Vec<u8>> {
@@ -47,7 +47,8 @@ async fn on_every_algorithm(check: impl AsyncFn(Key<'_>)) {
     for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| !averages.contains(algorithm)) {
         let rules = Rules::new(algorithm, &[format!("{LIMIT} per day block 1h").parse().unwrap()]).unwrap();
         let limiter = format!("{algorithm:?}");
-        let question = Question { limiter: &limiter, rules: &rules, names: true, key: b"x", layout: Layout::Native };
+        let question =
+            Question { limiter: &limiter, rules: &rules, names: true, key: b"x", cost: 1, layout: Layout::Native };
         check(Key { redis: &redis, question }).await;
     }
 }
@@ -93,12 +94,12 @@ async fn a5_a_refund_finds_its_entry_in_a_full_chunk() {
     let server = Server::redis(&[]);
     let redis = Redis::open(server.url().parse().unwrap()).await;
     let rules = Rules::new(Algorithm::SlidingLog, &["500 per minute".parse().unwrap()]).unwrap();
-    let question = Question { limiter: "log", rules: &rules, names: true, key: b"x", layout: Layout::Native };
+    let question = Question { limiter: "log", rules: &rules, names: true, key: b"x", cost: 1, layout: Layout::Native };
     let key = Key { redis: &redis, question };
     let at = |ms| START.saturating_add(Micros::from_millis(ms));
     let left_at = async |ms| {
-        let peek = Asked { intent: Intent::Peek, cost: 0, ..Key::asked(at(ms)) };
-        redis.decide(&[question], &peek).await.unwrap().1[0].ruling.decision.remaining
+        let peek = Asked { intent: Intent::Peek, ..Key::asked(at(ms)) };
+        redis.decide(&[Question { cost: 0, ..question }], &peek).await.unwrap().1[0].ruling.decision.remaining
     };
     let mut marks = Vec::new();
     for ms in 0..300 {

@@ -1,5 +1,5 @@
 -- What a script is asked: after ARGV[1], the time, each takes its own arguments, and then a subject for each
--- `width` of KEYS: name, algorithm, how many limits, and for each count, period, block (0: none); for token buckets
+-- `width` of KEYS: name, cost (0 where it is no decision), algorithm, how many limits, and for each count, period, block (0: none); for token buckets
 -- also burst, per_us, interval, full, full_us; for buckets resolution and history; for aligned windows by how much they
 -- begin before a multiple of the period.
 local at = 1
@@ -32,7 +32,7 @@ end
 
 -- The subject whose keys start at this place, without its states.
 local function subject(place)
-  local e = { keys = {}, name = argument(), tag = argument() }
+  local e = { keys = {}, name = argument(), cost = number(), tag = argument() }
   for i = 1, width do e.keys[i] = KEYS[place + i - 1] end
   e.key = e.keys[1]
   e.limits, e.meter = limits_of(e.tag), meters[e.tag]

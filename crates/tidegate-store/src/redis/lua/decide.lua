@@ -1,19 +1,19 @@
 -- The core's all_or_nothing.rs: unless every limit of every subject allows, none is charged.
--- ARGV: now, width, 'h' hit or 'p' peek, cost, '1' to explain, subjects. For keys that are decided apart: 'd' leaves
+-- ARGV: now, width, 'h' hit or 'p' peek, '1' to explain, subjects. For keys that are decided apart: 'd' leaves
 -- behind what a denial does and charges nothing; 'c' charges, and leaves nothing behind if it is denied. It has
 -- one argument more before the subjects: for how long the charge is pending, as it may be taken back (0: it is not).
 -- While a key has pending charges its denials start no block: but for them they might not be.
 -- Returns now, then for each subject: reason, limit's index, verdict, remaining, reset, rate, blocked until,
 --   the decisions of all limits, if they were asked for, what a refund has to know of a charge ('c'), and until when the name is to be listed (0: no matter).
-local intent, cost, explain = argument(), number(), argument() == '1'
+local intent, explain = argument(), argument() == '1'
 local pending_us = intent == 'c' and number() or 0
 local OK, LIMITED, BLOCKED, COST_ABOVE_LIMIT = 0, 1, 2, 3
 
 local function verdict(e, i)
   local l = e.limits[i]
-  if cost == 0 then return ALLOW end
-  if cost > l.burst then return NEVER end
-  return e.meter.verdict(e.states[i], l, cost)
+  if e.cost == 0 then return ALLOW end
+  if e.cost > l.burst then return NEVER end
+  return e.meter.verdict(e.states[i], l, e.cost)
 end
 
 local function decision(e, i, v)
@@ -64,7 +64,7 @@ end
 local function note_denial(e, ruling)
   if not e.meter.note or ruling.verdict == ALLOW or e.until_at > now then return ruling end
   for i, l in ipairs(e.limits) do
-    if verdict(e, i) ~= ALLOW then e.meter.note(e.states[i], l, cost) end
+    if verdict(e, i) ~= ALLOW then e.meter.note(e.states[i], l, e.cost) end
   end
   local told = decision(e, ruling.index, ruling.verdict)
   told.reason = ruling.reason
@@ -91,14 +91,14 @@ local function charge(e)
     e.pending, e.pending_until = e.pending + 1, max(e.pending_until, later(now, pending_us))
   end
   for i = 1, e.meter.shared and 1 or #e.limits do
-    e.meter.charge(e.states[i], e.limits[i], cost)
+    e.meter.charge(e.states[i], e.limits[i], e.cost)
     if intent == 'c' then e.marks[i] = e.meter.mark(e.states[i]) end
   end
   return weigh(e, function() return ALLOW end)
 end
 
 local function conclude(e, all_allow)
-  if intent == 'p' or cost == 0 then return look(e) end
+  if intent == 'p' or e.cost == 0 then return look(e) end
   if all_allow and intent ~= 'd' then return charge(e) end
   if all_allow or intent == 'c' then return look(e) end
   return start_block(e, note_denial(e, look(e)))
