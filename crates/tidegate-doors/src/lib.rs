@@ -8,5 +8,6 @@ pub mod http;
 pub mod listener;
 pub mod metrics;
 mod pace;
+pub mod resp;
 mod stomp;
 pub mod udp;

@@ -11,16 +11,18 @@ pub(crate) struct Doors {
     pub(crate) http: Option<SocketAddr>,
     /// The UDP door's address, if it is open.
     pub(crate) udp: Option<SocketAddr>,
+    /// The RESP door's address, if it is open.
+    pub(crate) resp: Option<SocketAddr>,
 }
 
 impl Default for Doors {
     fn default() -> Doors {
         let loopback = |port| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        Doors { http: loopback(7400), udp: loopback(7401) }
+        Doors { http: loopback(7400), udp: loopback(7401), resp: loopback(7403) }
     }
 }
 
-pub(super) const KNOWN: Known = Known { here: &["http", "udp"], later: &["grpc", "resp"] };
+pub(super) const KNOWN: Known = Known { here: &["http", "udp", "resp"], later: &["grpc"] };
 
 /// Reads the table, which stands at `place`.
 pub(super) fn read(section: &mut Section<'_>, place: Place) -> Doors {
@@ -34,6 +36,7 @@ pub(super) fn read(section: &mut Section<'_>, place: Place) -> Doors {
     Doors {
         http: section.parsed("http", "127.0.0.1:7400", address),
         udp: section.parsed("udp", "127.0.0.1:7401", address),
+        resp: section.parsed("resp", "127.0.0.1:7403", address),
     }
 }
 

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use tracing::warn;
 
-/// Prints it on stdout. The lines `listening on http://…` and `listening on udp://…` are for programs
-/// to read, too. `listening` has the addresses that the doors really have. A banner that nobody can read is no reason not to
+/// Prints it on stdout. The lines `listening on http://…`, `listening on udp://…` and
+/// `listening on redis://…` are for programs to read, too. `listening` has the addresses that the doors really have. A banner that nobody can read is no reason not to
 /// serve.
 pub(super) fn print(listening: &Doors, file: Option<&Path>, config: &Config) {
     say(&text(listening, file, config));
@@ -31,7 +31,8 @@ fn text(listening: &Doors, file: Option<&Path>, config: &Config) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "tidegate {}", env!("CARGO_PKG_VERSION"));
     let http = if config.tls.http.is_some() { "https" } else { "http" };
-    for (scheme, address) in [(http, listening.http), ("udp", listening.udp)] {
+    let redis = if config.tls.resp.is_some() { "rediss" } else { "redis" };
+    for (scheme, address) in [(http, listening.http), ("udp", listening.udp), (redis, listening.resp)] {
         if let Some(address) = address {
             let _ = writeln!(text, "listening on {scheme}://{address}");
         }

@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate::Gate;
 use tidegate_doors::http::{self, HttpSettings};
+use tidegate_doors::resp::{self, RespSettings};
 use tidegate_doors::udp::{self, Counters, Responder, Sockets};
 use tidegate_events::Streams;
 use tokio::net::TcpListener;
@@ -88,7 +89,11 @@ fn load(args: &Args) -> Result<Config, String> {
 async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader>) -> Result<(), String> {
     let mut signals = Signals::catch().map_err(|error| format!("error: cannot catch signals: {error}"))?;
     let listener = match config.doors.http {
-        Some(address) => Some(listen::on(address).await?),
+        Some(address) => Some(listen::on("http", address).await?),
+        None => None,
+    };
+    let resp_listener = match config.doors.resp {
+        Some(address) => Some(listen::on("resp", address).await?),
         None => None,
     };
     let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
@@ -100,16 +105,32 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     let certificates = Certificates::open(&config.certificates(), gate.now())?;
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    let listening =
-        Doors { http: listener.as_ref().map(|(_, address)| *address), udp: sockets.as_ref().map(Sockets::address) };
+    let address = |listener: &Option<(TcpListener, SocketAddr)>| listener.as_ref().map(|(_, address)| *address);
+    let udp = sockets.as_ref().map(Sockets::address);
+    let listening = Doors { http: address(&listener), udp, resp: address(&resp_listener) };
     banner::print(&listening, file.map(PathBuf::as_path), &config);
     let admin = config.proxy.as_ref().and_then(|proxy| proxy.admin);
-    let access = AccessReloader::start(&config, Listening { http: listening.http, udp: listening.udp, admin });
+    let Doors { http, udp, resp } = listening;
+    let access = AccessReloader::start(&config, Listening { http, udp, resp, admin });
     responder.allow(config.allow.clone());
     let counters = sockets.as_ref().map(|sockets| Arc::new(Counters::new(sockets, &responder)));
+    let resp = resp_listener.map(|(listener, address)| {
+        let settings = RespSettings {
+            max_connections: connections(RespSettings::default().max_connections),
+            access: Arc::clone(access.access()),
+            audit: Arc::clone(&audit),
+            tls: certificates.of("resp"),
+            ..RespSettings::default()
+        };
+        let door = Arc::new(resp::Door::new(gate.clone(), settings));
+        tasks.spawn(resp_door(listener, address, Arc::clone(&door), stopped.clone()));
+        door
+    });
     if let Some((listener, address)) = listener {
+        let resp = resp.as_ref().map(|door| (Arc::clone(door.counters()), certificates.of("resp")));
         let settings = HttpSettings {
             udp: counters.clone(),
+            resp,
             streams: Arc::clone(&streams),
             access: Arc::clone(access.access()),
             audit: Arc::clone(&audit),
@@ -137,8 +158,16 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     tasks.spawn(tending::run(gate.clone(), watch, config.store.clone(), stopped.clone()));
     tasks.spawn(audit::watch(Arc::clone(&audit), stopped.clone()));
     let (config, reload) = (Arc::new(config), Arc::new(Notify::new()));
-    let running =
-        Running { gate: gate.clone(), responder, proxy, access, certificates, audit, config: Arc::clone(&config) };
+    let running = Running {
+        gate: gate.clone(),
+        responder,
+        resp,
+        proxy,
+        access,
+        certificates,
+        audit,
+        config: Arc::clone(&config),
+    };
     tasks.spawn(reload::run(reloader, running, Arc::clone(&reload), stopped));
     // Nothing is done here that could panic: what is left in order is stopped and saved below.
     let outcome = loop {
@@ -176,6 +205,16 @@ async fn http_door(
 ) -> Result<(), String> {
     let served = http::serve(listener, gate, settings, told_to_stop(stopped)).await;
     served.map_err(|error| format!("error: the HTTP door at {address} failed: {error}; start again"))
+}
+
+async fn resp_door(
+    listener: TcpListener,
+    address: SocketAddr,
+    door: Arc<resp::Door>,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), String> {
+    let served = resp::serve(listener, door, told_to_stop(stopped)).await;
+    served.map_err(|error| format!("error: the RESP door at {address} failed: {error}; start again"))
 }
 
 /// The UDP door has threads of its own; this waits for them.
@@ -245,9 +284,14 @@ async fn wind_up(
 /// As many connections as the door takes, but not all the files that the process may open.
 fn http_settings() -> HttpSettings {
     let default = HttpSettings::default();
-    let room = room::connections(default.max_connections);
-    if room < default.max_connections {
+    HttpSettings { max_connections: connections(default.max_connections), log_lines_lost: log::lost, ..default }
+}
+
+/// So many connections, or as many as there are files for.
+fn connections(wanted: usize) -> usize {
+    let room = room::connections(wanted);
+    if room < wanted {
         warn!("{room} connections at most, for the files that this process may open; raise ulimit -n for more");
     }
-    HttpSettings { max_connections: room, log_lines_lost: log::lost, ..default }
+    room
 }

@@ -91,8 +91,12 @@ pub(crate) fn registry(door: &Door) -> Registry {
     });
     let log_lines_lost = door.settings.log_lines_lost;
     registry.register(move |page| fill_process(log_lines_lost(), page));
-    let certificates: Vec<_> = door.settings.tls.iter().map(|tls| ("http", Arc::clone(tls))).collect();
+    let of_resp = door.settings.resp.iter().filter_map(|(_, tls)| Some(("resp", Arc::clone(tls.as_ref()?))));
+    let certificates: Vec<_> = door.settings.tls.iter().map(|tls| ("http", Arc::clone(tls))).chain(of_resp).collect();
     registry.register(move |page| fill_certificates(&certificates, page));
+    if let Some((counters, _)) = door.settings.resp.clone() {
+        registry.register(move |page| counters.fill(page));
+    }
     if let Some(udp) = door.settings.udp.clone() {
         registry.register(move |page| {
             for (name, kind, help, value) in udp.metrics() {

@@ -6,6 +6,7 @@ use super::door::Door;
 use crate::access::Access;
 use crate::audit::Audit;
 use crate::listener::{self, Bounds, Tls};
+use crate::resp;
 use crate::udp::Counters;
 use hyper::server::conn::http1;
 use std::io;
@@ -43,6 +44,8 @@ pub struct HttpSettings {
     pub access: Arc<Access>,
     /// The UDP door beside this one, whose counts `/metrics` tells. Default: none.
     pub udp: Option<Arc<Counters>>,
+    /// The RESP door beside this one, whose counts `/metrics` tells, and its certificates. Default: none.
+    pub resp: Option<(Arc<resp::Counters>, Option<Arc<Tls>>)>,
     /// The event streams. Default: none.
     pub streams: Arc<Streams>,
     /// The door's certificates. Default: none, which is clear text.
@@ -80,6 +83,7 @@ impl Default for HttpSettings {
             drain_timeout: Duration::from_secs(10),
             access: Arc::default(),
             udp: None,
+            resp: None,
             streams: Arc::default(),
             audit: Arc::default(),
             log_lines_lost: || 0,

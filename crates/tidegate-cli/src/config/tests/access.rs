@@ -28,7 +28,7 @@ fn what_is_wrong_with_access_is_told_with_its_place() {
     for (text, part) in [
         (
             "[access]\nopen = [\"grpc\"]",
-            "2:9: [access] open: no door is named \"grpc\"; use some of \"http\", \"udp\", \"admin\"",
+            "2:9: [access] open: no door is named \"grpc\"; use some of \"http\", \"udp\", \"resp\", \"admin\"",
         ),
         (
             "[access]\nopen = \"http\"",

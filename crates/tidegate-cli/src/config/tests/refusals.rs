@@ -117,7 +117,12 @@ fn store_and_doors_are_checked() {
         ("[doors]\ngrpc = \"127.0.0.1:7402\"", "2:1: [doors] grpc is not in this version; leave it out"),
         ("[doors]\nudp = \"7401\"", "2:7: [doors] udp: \"7401\" is no address; write an IP address and a port"),
         ("[doors]\ngrpc = \"127.0.0.1:7402\"", "[doors] grpc is not in this version"),
-        ("[doors]\nresp = \"127.0.0.1:7403\"", "[doors] resp is not in this version"),
+        ("[doors]\ngrpc = \"127.0.0.1:7402\"", "[doors] grpc is not in this version"),
+        (
+            "[[limiter]]\nname = \"cl.throttle\"\nlimits = [\"1 per day\"]",
+            "limiter \"cl.throttle\": this name is CL.THROTTLE's own",
+        ),
+        ("[doors]\nresp = \"0.0.0.0:7403\"", "[doors] resp: 0.0.0.0:7403 can be reached from other machines"),
         ("[doors]\nhtpp = \"127.0.0.1:7400\"", "did you mean \"http\"?"),
         ("[doors]\n", "1:2: [doors]: it names no door"),
         ("[admin]\n", "[admin] is not in this version"),
