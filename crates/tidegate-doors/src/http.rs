@@ -36,4 +36,5 @@ mod routes;
 mod server;
 mod streams;
 
+pub use crate::budget::Limits;
 pub use server::{DEFAULT_ADDRESS, HttpSettings, serve};

@@ -4,9 +4,11 @@
 
 pub mod access;
 pub mod audit;
+mod budget;
 pub mod http;
 pub mod listener;
 pub mod metrics;
 mod pace;
 mod stomp;
+mod turns;
 pub mod udp;

@@ -30,8 +30,8 @@ mod watched;
 
 pub use acceptor::{Accepted, Acceptor, HandedOver};
 pub(crate) use backlog::{Backlog, Held, LARGE, TooMuchUnread};
-pub use census::Census;
-pub(crate) use census::Place;
+pub use census::{Caps, Census};
+pub(crate) use census::{Place, Taken};
 pub use connection::{Busy, Connection, Order};
 pub use http2::{STREAMS_MAX, http2};
 pub use roster::Roster;
@@ -48,14 +48,12 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// What connections may take: how many, and for how long.
+/// What connections may take beside their places: for how long.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Connections open at once; past it a connection is answered 503 and closed.
-    pub max_connections: usize,
-    /// Connections open at once from one address (IPv6: from one /64); `None`: all but 64, or but a tenth if that is
-    /// fewer, so that one address never takes every place, and a reverse proxy in front has nearly all of them.
-    pub max_per_address: Option<usize>,
+    /// When fewer connections than these are free, one that waits for a request, or is in the middle of a head, is cut after a
+    /// second; 0: never.
+    pub reserved: usize,
     /// How long a head may take from its first byte to its last.
     pub head_timeout: Duration,
     /// How long a connection may wait for its next request.
@@ -66,16 +64,6 @@ pub struct Bounds {
     pub drain_timeout: Duration,
     /// What the kernel is asked to keep of bytes that a client has not acknowledged; `None`: as much as it likes.
     pub send_buffer_bytes: Option<usize>,
-}
-
-/// Connections that one address leaves to others unless told otherwise.
-const LEFT_TO_OTHERS: usize = 64;
-
-impl Bounds {
-    fn per_address(&self) -> usize {
-        let left_to_others = LEFT_TO_OTHERS.min(self.max_connections / 10);
-        self.max_per_address.unwrap_or(self.max_connections - left_to_others)
-    }
 }
 
 /// Serves each connection with `serve`, with TLS or in clear text, until `shutdown` is done: then no more are accepted, those that are open may end within
@@ -91,7 +79,7 @@ pub async fn serve<Serving: Future<Output = ()> + Send + 'static>(
     shutdown: impl Future<Output = ()>,
     serve: impl Fn(Arc<Connection>) -> Serving,
 ) -> io::Result<()> {
-    let mut roster = Roster::new(&bounds);
+    let mut roster = Roster::new(&bounds, &census);
     let outcome = {
         let mut acceptor = Acceptor::new(listener, bounds, census, tls);
         tokio::select! {

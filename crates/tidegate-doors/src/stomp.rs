@@ -15,7 +15,8 @@ mod writer;
 pub(crate) use session::serve;
 
 use crate::access::Lasting;
-use crate::listener::Backlog;
+use crate::budget::Budget;
+use crate::listener::Place;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::Gate;
@@ -34,6 +35,16 @@ pub(crate) struct SessionContext {
     pub(crate) closing: watch::Receiver<bool>,
     /// How long a client may read nothing.
     pub(crate) write_timeout: Duration,
-    /// What clients have not read.
-    pub(crate) backlog: Arc<Backlog>,
+    /// How long a client may say nothing while it has no subscription.
+    pub(crate) idle_timeout: Duration,
+    /// What clients have taken.
+    pub(crate) budget: Arc<Budget>,
+}
+
+/// What a session takes from the beginning on.
+pub(crate) struct SessionPlaces {
+    /// Among feeds and sessions.
+    pub(crate) _lasting: Place,
+    /// Among sessions without a subscription, as long as it is one.
+    pub(crate) idle: Option<Place>,
 }

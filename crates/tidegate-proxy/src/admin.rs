@@ -17,14 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tidegate_doors::access::{Known, Needs, Refusal, Scope, What};
-use tidegate_doors::listener::{self, Bounds, Busy, Connection, Watched};
+use tidegate_doors::listener::{self, Bounds, Busy, Caps, Census, Connection, Watched};
 use tidegate_doors::metrics::{Registry, fill_certificates, fill_process};
 use tokio::net::TcpListener;
 
 /// Monitors are few, and read what they asked for.
+const CONNECTIONS: Caps = Caps::of(64);
 const BOUNDS: Bounds = Bounds {
-    max_connections: 64,
-    max_per_address: None,
+    reserved: 0,
     head_timeout: Duration::from_secs(10),
     idle_timeout: Duration::from_secs(60),
     write_timeout: Duration::from_secs(10),
@@ -38,7 +38,8 @@ pub(crate) async fn serve(listener: TcpListener, state: Arc<ProxyState>) {
     let serve = |connection| serve_one(Arc::clone(&state), Arc::clone(&registry), connection);
     // An error: the listener is unusable. Requests are forwarded all the same.
     let tls = state.settings.admin_tls.clone();
-    let _ = listener::serve(listener, BOUNDS, Arc::default(), tls, std::future::pending(), serve).await;
+    let _ =
+        listener::serve(listener, BOUNDS, Arc::new(Census::new(CONNECTIONS)), tls, std::future::pending(), serve).await;
 }
 
 async fn serve_one(state: Arc<ProxyState>, registry: Arc<Registry>, connection: Arc<Connection>) {

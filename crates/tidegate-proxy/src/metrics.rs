@@ -31,8 +31,9 @@ pub(crate) struct Metrics {
     pub(crate) census: Arc<listener::Census>,
 }
 
-impl Default for Metrics {
-    fn default() -> Metrics {
+impl Metrics {
+    /// Nothing yet, of so many connections.
+    pub(crate) fn new(connections: listener::Caps) -> Metrics {
         Metrics {
             wait: Histogram::new(Scale::Eighths),
             overhead: Histogram::new(Scale::Eighths),
@@ -46,12 +47,10 @@ impl Default for Metrics {
             truncated: AtomicU64::new(0),
             left_told: Told::default(),
             truncated_told: Told::default(),
-            census: Arc::default(),
+            census: Arc::new(listener::Census::new(connections)),
         }
     }
-}
 
-impl Metrics {
     /// A request goes to the upstream.
     pub(crate) fn note_start(&self, arrived: Micros, possible: Micros, now: Micros) {
         self.wait.note(possible.saturating_sub(arrived));

@@ -144,10 +144,15 @@ pub struct Settings {
 }
 
 impl Settings {
+    pub(crate) fn connection_caps(&self) -> listener::Caps {
+        let caps = listener::Caps::of(self.max_connections);
+        listener::Caps { per_address: self.max_connections_per_address.unwrap_or(caps.per_address), ..caps }
+    }
+
     pub(crate) fn connection_bounds(&self) -> listener::Bounds {
         listener::Bounds {
-            max_connections: self.max_connections,
-            max_per_address: self.max_connections_per_address,
+            // A request that waits in line is worth its connection; those that do not are few beside them.
+            reserved: 0,
             head_timeout: self.head_timeout,
             idle_timeout: self.idle_timeout,
             write_timeout: self.client_timeout,

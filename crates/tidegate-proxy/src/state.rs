@@ -91,7 +91,7 @@ impl ProxyState {
             keys: KeyMaker::default(),
             pools: Pools::new(settings.workers),
             clients: Arc::default(),
-            metrics: Metrics::default(),
+            metrics: Metrics::new(settings.connection_caps()),
             others: Others::default(),
             counting: Counting::default(),
             stopping: AtomicBool::new(false),

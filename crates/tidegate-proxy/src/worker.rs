@@ -29,7 +29,7 @@ struct Worker {
 
 /// Serves what comes in until the proxy stops, then lets it end.
 pub(crate) async fn run(state: Arc<ProxyState>, number: usize, mut accepted: mpsc::Receiver<HandedOver>) {
-    let roster = Roster::new(&state.settings.connection_bounds());
+    let roster = Roster::new(&state.settings.connection_bounds(), &state.metrics.census);
     let mut worker = Worker { number, roster, state: Arc::clone(&state) };
     let mut rounds = interval(TICK);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -8,6 +8,7 @@ mod access;
 mod audit;
 mod doors;
 mod limiter;
+mod limits;
 mod matches;
 mod overrides;
 mod problem;
@@ -47,6 +48,7 @@ use tidegate::{
     Algorithm, Capabilities, EMPTY_TABLE_BYTES, LimiterSpec, PROXY_LIMITER, Policy, RecordSettings, Replicas,
 };
 use tidegate_doors::access::Network;
+use tidegate_doors::http::Limits;
 use tidegate_doors::udp::Routing;
 use tidegate_events::StreamSpec;
 use tls::Look;
@@ -68,6 +70,8 @@ pub(crate) struct Config {
     pub(crate) audit: audit::Audit,
     /// What is recorded of the requests, if anything is.
     pub(crate) record: Option<RecordSettings>,
+    /// How much clients of the HTTP door may take.
+    pub(crate) limits: Limits,
     pub(crate) tls: Certificates,
 }
 
@@ -82,7 +86,7 @@ impl Config {
 const FILE_MAX: u64 = 4 << 20;
 
 const KNOWN: Known = Known {
-    here: &["store", "doors", "access", "limiter", "udp", "stream", "proxy", "audit", "record", "tls"],
+    here: &["store", "doors", "access", "limiter", "udp", "stream", "proxy", "audit", "record", "tls", "limits"],
     later: &["admin"],
 };
 
@@ -196,6 +200,11 @@ fn read(root: &Table, look: Look, folder: &Path, sources: &[Source], problems: &
             "record" => {
                 if let Some(mut section) = open(entry, "[record]", &record::KNOWN, problems) {
                     config.record = record::read(&mut section, entry.name_place, folder);
+                }
+            }
+            "limits" => {
+                if let Some(mut section) = open(entry, "[limits]", &limits::KNOWN, problems) {
+                    config.limits = limits::read(&mut section);
                 }
             }
             "proxy" => {

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate::{Gate, Recording};
-use tidegate_doors::http::{self, HttpSettings};
+use tidegate_doors::http::{self, HttpSettings, Limits};
 use tidegate_doors::udp::{self, Counters, Responder, Sockets};
 use tidegate_events::Streams;
 use tokio::net::TcpListener;
@@ -116,7 +116,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
             access: Arc::clone(access.access()),
             audit: Arc::clone(&audit),
             tls: certificates.of("http"),
-            ..http_settings()
+            ..http_settings(&config.limits)
         };
         tasks.spawn(http_door(listener, address, gate.clone(), settings, stopped.clone()));
     }
@@ -251,11 +251,11 @@ async fn wind_up(
 }
 
 /// As many connections as the door takes, but not all the files that the process may open.
-fn http_settings() -> HttpSettings {
-    let default = HttpSettings::default();
-    let room = room::connections(default.max_connections);
-    if room < default.max_connections {
+fn http_settings(limits: &Limits) -> HttpSettings {
+    let room = room::connections(limits.connections);
+    if room < limits.connections {
         warn!("{room} connections at most, for the files that this process may open; raise ulimit -n for more");
     }
-    HttpSettings { max_connections: room, log_lines_lost: log::lost, ..default }
+    let limits = Limits { connections: room, ..limits.clone() };
+    HttpSettings { limits, log_lines_lost: log::lost, ..HttpSettings::default() }
 }

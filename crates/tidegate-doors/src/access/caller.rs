@@ -41,6 +41,21 @@ impl Caller {
         Caller(Who::Unknown(address))
     }
 
+    /// Has it shown a token or a certificate?
+    #[must_use]
+    pub fn has_credential(&self) -> bool {
+        matches!(self.0, Who::Token(_) | Who::Certificate(_))
+    }
+
+    /// Is it known by the same token or certificate, of one reading of the tokens?
+    pub(crate) fn is_same(&self, other: &Caller) -> bool {
+        match (&self.0, &other.0) {
+            (Who::Token(token), Who::Token(other)) => Arc::ptr_eq(token, other),
+            (Who::Certificate(certificate), Who::Certificate(other)) => Arc::ptr_eq(certificate, other),
+            _ => false,
+        }
+    }
+
     /// Must it still say who it is?
     #[must_use]
     pub fn is_unknown(&self) -> bool {

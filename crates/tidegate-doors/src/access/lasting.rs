@@ -48,6 +48,11 @@ impl Lasting {
         Ok(())
     }
 
+    /// The token or certificate that it has shown, if there is one.
+    pub(crate) fn credential(&self) -> Option<String> {
+        self.caller.has_credential().then(|| self.caller.to_string())
+    }
+
     /// Must it still say who it is?
     pub(crate) fn is_unknown(&self) -> bool {
         self.caller.is_unknown()

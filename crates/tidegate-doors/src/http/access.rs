@@ -16,7 +16,7 @@ use tidegate::Micros;
 /// The caller of a route whose path names this limiter or stream.
 ///
 /// # Errors
-/// 401 or 403.
+/// 401, 403, or 503 past the connections of a token.
 pub(crate) fn admit(
     client: &Client,
     rules: &Arc<Rules>,
@@ -26,6 +26,7 @@ pub(crate) fn admit(
     now: Micros,
 ) -> Result<Caller, Problem> {
     let caller = rules.admit(route.needs, parts, client.connection.peer().ip(), &client.known, now)?;
+    client.count_for(&caller)?;
     if caller.is_narrowed()
         && let Needs::Scope(scope) = route.needs
     {

@@ -7,8 +7,9 @@ use super::problem::Problem;
 use super::reply::Reply;
 use super::reply_body::{Pieces, ReplyBody};
 use crate::access::{Caller, Known};
-use crate::listener::{Busy, Connection, Held, Protocol, Strict, TooMuchUnread, Watched};
-use crate::stomp;
+use crate::listener::{Busy, Connection, Held, Place, Protocol, Strict, TooMuchUnread, Watched};
+use crate::stomp::{self, SessionPlaces};
+use crate::turns::TurnsWhile;
 use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper::server::conn::http2::Builder as Http2;
@@ -17,6 +18,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::convert::Infallible;
 use std::pin::pin;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate::Micros;
 
@@ -26,19 +28,54 @@ pub(crate) struct Client {
     pub(crate) connection: Arc<Connection>,
     /// The token or certificate that it has shown.
     pub(crate) known: Known,
-    /// What comes after the answer 101, and the caller that begins it.
-    upgrade: Mutex<Option<(OnUpgrade, Caller)>>,
+    /// The token or certificate that its connection counts for: the one that it has shown last.
+    holder: Mutex<Option<(Caller, Place)>>,
+    /// Feeds that it has under way.
+    pub(crate) feeds: AtomicUsize,
+    /// What comes after the answer 101.
+    upgrade: Mutex<Option<Upgrade>>,
+}
+
+/// A session that begins: who begins it, and its places.
+pub(crate) struct Upgrade {
+    pub(crate) on: OnUpgrade,
+    pub(crate) caller: Caller,
+    pub(crate) places: SessionPlaces,
 }
 
 impl Client {
     /// After the answer under way it speaks STOMP, so that what comes is no HTTP any more.
-    pub(crate) fn go_over_to(&self, upgrade: OnUpgrade, caller: Caller) {
+    pub(crate) fn go_over_to(&self, upgrade: Upgrade) {
         self.connection.switch_protocol();
-        *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some((upgrade, caller));
+        *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
     }
 
-    fn upgrade(&self) -> Option<(OnUpgrade, Caller)> {
+    fn upgrade(&self) -> Option<Upgrade> {
         self.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Counts its connection for the token or certificate that it shows, if there is one.
+    ///
+    /// # Errors
+    /// 503: that one has as many connections as it may.
+    pub(crate) fn count_for(&self, caller: &Caller) -> Result<(), Problem> {
+        if !caller.has_credential() {
+            return Ok(());
+        }
+        let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        if holder.as_ref().is_some_and(|(known, _)| known.is_same(caller)) {
+            return Ok(());
+        }
+        // First, as it may be the same by another reading of the tokens.
+        *holder = None;
+        let place = self.door.budget.connections.show(&caller.to_string()).map_err(|taken| {
+            let most = self.door.budget.connections.caps().per_token;
+            let detail =
+                format!("connections: {taken}, {most}; close some, and keep connections open between requests");
+            Problem::new(503, "too_many_connections", detail).retry_after(Micros::from_secs(1)).close()
+        })?;
+        *holder = Some((caller.clone(), place));
+        Ok(())
     }
 
     /// A large text is held until the client has read it, unless too much is unread already.
@@ -48,7 +85,7 @@ impl Client {
             let detail = format!(
                 "the answer has {} bytes, and clients have not read up to {} bytes, the most; read answers, and try again",
                 text.len(),
-                self.door.backlog.max_bytes()
+                self.door.budget.backlog.max_bytes()
             );
             Problem::new(503, "too_much_unread", detail).retry_after(Micros::from_secs(1))
         })?;
@@ -60,12 +97,12 @@ impl Client {
     }
 
     fn hold(&self, text: &Bytes) -> Result<Option<Held>, TooMuchUnread> {
-        self.door.backlog.hold(text, self.connection.peer().ip())
+        self.door.budget.backlog.hold(text, self.connection.peer().ip())
     }
 
     /// Holds those of the texts that are large until this client has read them.
     pub(crate) fn hold_all<'t>(&self, texts: impl Iterator<Item = &'t Bytes>) -> Result<Vec<Held>, TooMuchUnread> {
-        self.door.backlog.hold_all(texts, self.connection.peer().ip())
+        self.door.budget.backlog.hold_all(texts, self.connection.peer().ip())
     }
 
     /// Its connection is neither idle nor sending a head as long as the answer holds this.
@@ -87,7 +124,14 @@ pub(crate) async fn run(
         _ = connection.ordered() => return,
     };
     let known = Known::of(connection.certificate());
-    let client = Arc::new(Client { door, connection, known, upgrade: Mutex::new(None) });
+    let client = Arc::new(Client {
+        door,
+        connection,
+        known,
+        holder: Mutex::default(),
+        feeds: AtomicUsize::new(0),
+        upgrade: Mutex::default(),
+    });
     match protocol {
         Ok(Protocol::Http1) => serve_http1(http1, client).await,
         Ok(Protocol::Http2) => http2::serve(http2, client).await,
@@ -111,14 +155,16 @@ async fn serve_http1(http: http1::Builder, client: Arc<Client>) {
         }
     });
     let mut serving = pin!(http.serve_connection(io, service).with_upgrades());
-    if !connection.serve(serving.as_mut(), |serving| serving.graceful_shutdown()).await {
+    // One that has feeds goes on in turns: ten thousand that are woken at once must not stand before decisions.
+    let serving = pin!(TurnsWhile::new(&client.feeds, serving.as_mut()));
+    if !connection.serve(serving, |mut it| it.work().graceful_shutdown()).await {
         return;
     }
-    if let Some((upgrade, caller)) = client.upgrade()
-        && let Ok(upgraded) = upgrade.await
+    if let Some(Upgrade { on, caller, places }) = client.upgrade()
+        && let Ok(upgraded) = on.await
     {
         // A session has time limits of its own, but for a client that does not read.
         let _busy = client.busy();
-        stomp::serve(TokioIo::new(upgraded), &connection, client.door.session_context(caller)).await;
+        stomp::serve(TokioIo::new(upgraded), &connection, client.door.session_context(caller), places).await;
     }
 }

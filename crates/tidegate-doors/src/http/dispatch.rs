@@ -10,6 +10,7 @@ use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, Route, find};
 use super::{allowed, body, cors, counting, health, hit, host, keys, limiters, openapi, overrides, streams};
 use crate::access::{Caller, Needs, Rules};
+use crate::turns::in_turns;
 use http::request::Parts;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -31,7 +32,11 @@ pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>) -
         (enter(client, &rules, &parts, &found, started), cors::Page::of(&rules, &parts))
     };
     let reply = match entered {
-        Ok(Entered::Route(route, caller)) => act(client, route, caller, &parts, &found, body, upgrade).await,
+        Ok(Entered::Route(route, caller)) => {
+            let act = act(client, route, caller, &parts, &found, body, upgrade);
+            // Decisions wait for nobody; all else takes turns, so that pages and listings cannot lock them out.
+            if route.action.decides() { act.await } else { Box::pin(in_turns(act)).await }
+        }
         Ok(Entered::Preflight(methods)) => Ok(cors::preflight_reply(&parts, methods)),
         Err(problem) => Err(problem),
     };

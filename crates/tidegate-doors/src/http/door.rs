@@ -3,7 +3,7 @@
 use super::metrics::{Metrics, registry};
 use super::server::HttpSettings;
 use crate::access::{Caller, Lasting};
-use crate::listener::{Backlog, Census};
+use crate::budget::Budget;
 use crate::metrics::Registry;
 use crate::stomp::SessionContext;
 use crate::stomp::time::TimeTopic;
@@ -17,10 +17,7 @@ pub(crate) struct Door {
     pub(crate) settings: HttpSettings,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) registry: Registry,
-    pub(crate) census: Arc<Census>,
-    /// Requests of HTTP/2 that are under way.
-    pub(crate) http2_requests: Arc<Census>,
-    pub(crate) backlog: Arc<Backlog>,
+    pub(crate) budget: Arc<Budget>,
     /// True once the door is stopping.
     pub(crate) draining: AtomicBool,
     /// Turns true with it, for feeds and sessions that wait.
@@ -33,13 +30,11 @@ impl Door {
     pub(crate) fn new(gate: Gate, settings: HttpSettings) -> Door {
         let time = Arc::new(TimeTopic::new(gate.clone()));
         let door = Door {
-            backlog: Arc::new(Backlog::new(settings.max_unread_bytes)),
+            budget: Arc::new(Budget::new(settings.limits.clone())),
             gate,
             settings,
             metrics: Arc::default(),
             registry: Registry::default(),
-            census: Arc::default(),
-            http2_requests: Arc::default(),
             draining: AtomicBool::new(false),
             closing: watch::Sender::new(false),
             time,
@@ -62,7 +57,8 @@ impl Door {
             time: Arc::clone(&self.time),
             closing: self.closing.subscribe(),
             write_timeout: self.settings.write_timeout,
-            backlog: Arc::clone(&self.backlog),
+            idle_timeout: self.settings.idle_timeout,
+            budget: Arc::clone(&self.budget),
         }
     }
 }

@@ -5,7 +5,7 @@
 use super::client::Client;
 use super::reply_body::next_piece;
 use crate::access::{Caller, Lasting, Scope, What};
-use crate::listener::{Busy, Held, LARGE, TooMuchUnread};
+use crate::listener::{Busy, Held, LARGE, Place, TooMuchUnread};
 use crate::pace::Paced;
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame};
@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tidegate_events::{Cut, Message, Stream};
@@ -33,6 +34,7 @@ pub(crate) struct Feed {
     held: Vec<Held>,
     /// `None` after the end.
     next: Option<Next>,
+    _places: [Place; 2],
     _busy: Busy,
 }
 
@@ -44,8 +46,16 @@ enum Heard {
 }
 
 impl Feed {
-    pub(crate) fn new(client: &Arc<Client>, caller: Caller, stream: &Arc<Stream>, subscription: Paced) -> Feed {
+    /// Follows `stream`, with its places among feeds and among subscriptions.
+    pub(crate) fn new(
+        client: &Arc<Client>,
+        caller: Caller,
+        stream: &Arc<Stream>,
+        subscription: Paced,
+        places: [Place; 2],
+    ) -> Feed {
         let next = Some(hear(client, subscription));
+        client.feeds.fetch_add(1, Relaxed);
         Feed {
             client: Arc::clone(client),
             stream: Arc::clone(stream),
@@ -53,6 +63,7 @@ impl Feed {
             unread: VecDeque::new(),
             held: Vec::new(),
             next,
+            _places: places,
             _busy: client.busy(),
         }
     }
@@ -65,16 +76,19 @@ impl Feed {
             return Some(());
         }
         match heard {
-            Heard::Messages(messages) => match self.client.hold_all(messages.iter().map(|message| &message.body)) {
-                Ok(held) => {
-                    (self.unread, self.held) = (events(messages), held);
-                    self.next = Some(hear(&self.client, subscription));
+            Heard::Messages(messages) => {
+                let texts = events(messages);
+                match self.client.hold_all(texts.iter()) {
+                    Ok(held) => {
+                        (self.unread, self.held) = (texts, held);
+                        self.next = Some(hear(&self.client, subscription));
+                    }
+                    Err(TooMuchUnread) => {
+                        self.stream.note_cut();
+                        self.unread.push_back(last_words(&TooMuchUnread));
+                    }
                 }
-                Err(TooMuchUnread) => {
-                    self.stream.note_cut();
-                    self.unread.push_back(last_words(&TooMuchUnread));
-                }
-            },
+            }
             Heard::Quiet => {
                 self.unread.push_back(Bytes::from_static(b": quiet\n\n"));
                 self.next = Some(hear(&self.client, subscription));
@@ -88,6 +102,7 @@ impl Feed {
 
 impl Drop for Feed {
     fn drop(&mut self) {
+        self.client.feeds.fetch_sub(1, Relaxed);
         // The listener noticed that the client does not read; nobody polls the feed then.
         if self.client.connection.is_cut() {
             self.stream.note_cut();

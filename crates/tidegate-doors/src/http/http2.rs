@@ -11,6 +11,7 @@ use super::problem::Problem;
 use super::reply::Reply;
 use super::reply_body::ReplyBody;
 use crate::listener::{Connection, IdleTimeout, Place, Watched, ticks};
+use crate::turns::TurnsWhile;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, HeaderValue};
 use http::{Method, Request, Response};
@@ -28,20 +29,22 @@ use tidegate::Micros;
 pub(crate) async fn serve(http: http2::Builder<TokioExecutor>, client: Arc<Client>) {
     let connection = Arc::clone(&client.connection);
     let cut = Waker::from(Arc::new(Cut(Arc::downgrade(&connection))));
+    let served = Arc::clone(&client);
     let service = service_fn(move |request| {
-        let (client, cut) = (Arc::clone(&client), cut.clone());
+        let (client, cut) = (Arc::clone(&served), cut.clone());
         async move { Ok::<_, Infallible>(answer(&client, request, cut).await) }
     });
     // Nothing looks at what comes: it is no HTTP/1.
     let io = TokioIo::new(Watched::new(Arc::clone(&connection), |_: &mut [u8]| false));
     let mut serving = pin!(http.serve_connection(io, service));
-    connection.serve(serving.as_mut(), |serving| serving.graceful_shutdown()).await;
+    let serving = pin!(TurnsWhile::new(&client.feeds, serving.as_mut()));
+    connection.serve(serving, |mut it| it.work().graceful_shutdown()).await;
 }
 
 async fn answer(client: &Arc<Client>, mut request: Request<Incoming>, cut: Waker) -> Response<Unread> {
     let _busy = client.busy();
     let (door, is_head) = (&client.door, request.method() == Method::HEAD);
-    let place = door.http2_requests.enter(client.connection.peer().ip(), &door.settings.bounds()).ok();
+    let place = door.budget.http2_requests.enter(client.connection.peer().ip(), None).ok();
     let reply = match place {
         Some(_) => {
             name_host(&mut request);

@@ -78,10 +78,12 @@ pub(crate) fn registry(door: &Door) -> Registry {
     registry.register(move |page| fill_engine(&gate, page));
     let metrics = Arc::clone(&door.metrics);
     registry.register(move |page| metrics.fill(page));
-    let (census, backlog, max) = (Arc::clone(&door.census), Arc::clone(&door.backlog), door.settings.max_connections);
-    registry.register(move |page| fill_connections(&census, max, &backlog, page));
-    let requests = Arc::clone(&door.http2_requests);
-    registry.register(move |page| fill_http2(&requests, page));
+    let budget = Arc::clone(&door.budget);
+    registry.register(move |page| {
+        fill_connections(&budget.connections, &budget.backlog, page);
+        fill_http2(&budget.http2_requests, page);
+        budget.fill(page);
+    });
     let streams = Arc::clone(&door.settings.streams);
     registry.register(move |page| fill_streams(streams.all(), page));
     let audit = Arc::clone(&door.settings.audit);
@@ -110,10 +112,10 @@ fn fill_http2(requests: &Census, page: &mut Page) {
     page.single("tidegate_http2_requests_refused_total", Kind::Counter, help, requests.refused());
 }
 
-fn fill_connections(census: &Census, max: usize, backlog: &Backlog, page: &mut Page) {
+fn fill_connections(census: &Census, backlog: &Backlog, page: &mut Page) {
     let gauges = [
         ("tidegate_http_connections", "Open connections.", census.open()),
-        ("tidegate_http_max_connections", "Connections that may be open.", max),
+        ("tidegate_http_max_connections", "Connections that may be open.", census.caps().all),
         (
             "tidegate_http_unread_bytes",
             "Bytes of large answers and messages that clients have not read yet.",

@@ -39,6 +39,17 @@ pub(crate) enum Action {
     Index,
 }
 
+impl Action {
+    /// Does somebody wait for it with a request of a user in hand? Such a one waits for nobody else.
+    pub(crate) fn decides(self) -> bool {
+        // Health checks decide whether there is a server at all.
+        matches!(
+            self,
+            Action::Hit | Action::Allowed | Action::Increment | Action::Analyze | Action::Livez | Action::Readyz
+        )
+    }
+}
+
 /// A method and a path; `{limiter}` (or `{stream}`) and `{key}` stand for one segment each.
 #[derive(Debug)]
 pub(crate) struct Route {

@@ -5,6 +5,7 @@ use super::client::run;
 use super::door::Door;
 use crate::access::Access;
 use crate::audit::Audit;
+use crate::budget::Limits;
 use crate::listener::{self, Bounds, Tls};
 use crate::udp::Counters;
 use hyper::server::conn::http1;
@@ -21,11 +22,8 @@ pub const DEFAULT_ADDRESS: &str = "127.0.0.1:7400";
 /// How the door behaves. Every setting has a default.
 #[derive(Clone, Debug)]
 pub struct HttpSettings {
-    /// Connections open at once; past it a connection is answered 503 and closed. Default 10,000.
-    pub max_connections: usize,
-    /// Connections open at once from one address, or one IPv6 /64; past it the same. Default: all but 64, or but a tenth
-    /// if that is fewer.
-    pub max_connections_per_address: Option<usize>,
+    /// How much clients may take.
+    pub limits: Limits,
     /// How long a head may take from its first byte to its last. Default 10 s.
     pub header_timeout: Duration,
     /// How long a body may take. Default 10 s.
@@ -34,9 +32,6 @@ pub struct HttpSettings {
     pub idle_timeout: Duration,
     /// How long a client may read nothing of an answer, a feed or a session that has something for it. Default 10 s.
     pub write_timeout: Duration,
-    /// Bytes of large answers and messages, over 64 KiB each, that clients have not read yet; one that many are sent counts
-    /// once. Past it an answer is 503, and a feed or a session ends. Nine tenths of it for one address. Default 256 MiB.
-    pub max_unread_bytes: usize,
     /// How long requests under way may take after the door was stopped. Default 10 s.
     pub drain_timeout: Duration,
     /// Who may ask what. Default: no tokens; what an operator does by hand answers to this machine only.
@@ -56,8 +51,7 @@ pub struct HttpSettings {
 impl HttpSettings {
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds {
-            max_connections: self.max_connections,
-            max_per_address: self.max_connections_per_address,
+            reserved: self.limits.reserved(),
             head_timeout: self.header_timeout,
             idle_timeout: self.idle_timeout,
             write_timeout: self.write_timeout,
@@ -70,13 +64,11 @@ impl HttpSettings {
 impl Default for HttpSettings {
     fn default() -> HttpSettings {
         HttpSettings {
-            max_connections: 10_000,
-            max_connections_per_address: None,
+            limits: Limits::default(),
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(10),
-            max_unread_bytes: 256 << 20,
             drain_timeout: Duration::from_secs(10),
             access: Arc::default(),
             udp: None,
@@ -101,7 +93,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     let (bounds, tls) = (settings.bounds(), settings.tls.clone());
     let door = Arc::new(Door::new(gate, settings));
-    let census = Arc::clone(&door.census);
+    let census = Arc::clone(&door.budget.connections);
     let (http1, http2) = (protocol(), listener::http2(HEADER_BUFFER_MAX));
     let told_to_stop = async {
         shutdown.await;

@@ -1,6 +1,6 @@
 //! `/v1/streams`: events in, what incubates, and the feed out.
 
-use super::client::Client;
+use super::client::{Client, Upgrade};
 use super::door::Door;
 use super::feed::Feed;
 use super::json::shorten;
@@ -9,8 +9,10 @@ use super::problem::Problem;
 use super::query;
 use super::reply::{Reply, created_reply, feed_reply, json_reply, shared_json_reply, switching_reply};
 use crate::access::{Caller, Scope, What};
+use crate::budget::Budget;
+use crate::listener::{Place, Taken};
 use crate::pace::Paced;
-use crate::stomp::{handshake, time};
+use crate::stomp::{SessionPlaces, handshake, time};
 use http::HeaderMap;
 use hyper::upgrade::OnUpgrade;
 use std::sync::Arc;
@@ -129,8 +131,31 @@ pub(crate) async fn feed(
         }
         (None, None) => None,
     };
+    let places = feed_places(client, &caller)?;
     let subscription = Paced::subscribe(stream, from).await.map_err(unavailable)?;
-    Ok(feed_reply(Feed::new(client, caller, stream, subscription)))
+    Ok(feed_reply(Feed::new(client, caller, stream, subscription, places)))
+}
+
+/// A feed is one of the connections that stay, and one of the subscriptions.
+fn feed_places(client: &Client, caller: &Caller) -> Result<[Place; 2], Problem> {
+    let (budget, address) = (&client.door.budget, client.connection.peer().ip());
+    let token = caller.has_credential().then(|| caller.to_string());
+    let lasting = budget.lasting.enter(address, token.as_deref()).map_err(|taken| too_many_lasting(budget, taken))?;
+    let subscription = budget.subscriptions.enter(address, token.as_deref()).map_err(|taken| {
+        let most = budget.limits.subscriptions;
+        let detail =
+            format!("subscriptions and feeds: {taken} ({most} in all); end some, or raise [limits] subscriptions");
+        Problem::new(503, "too_many_subscriptions", detail).retry_after(Micros::from_secs(1))
+    })?;
+    Ok([lasting, subscription])
+}
+
+fn too_many_lasting(budget: &Budget, taken: Taken) -> Problem {
+    let (most, left) = (budget.lasting.caps().all, budget.limits.reserved());
+    let detail = format!(
+        "feeds and sessions: {taken} ({most} in all; {left} connections are for requests); end some, or raise [limits] connections"
+    );
+    Problem::new(503, "too_many_sessions", detail).retry_after(Micros::from_secs(1))
 }
 
 /// 503: the cause is for the log, not for clients.
@@ -153,8 +178,25 @@ pub(crate) fn websocket(
 ) -> Result<Reply, Problem> {
     let fields = handshake::accept(headers).map_err(|detail| Problem::new(426, "not_a_websocket", detail))?;
     let upgrade = upgrade.ok_or_else(|| Problem::new(426, "not_a_websocket", "this connection cannot be upgraded"))?;
-    client.go_over_to(upgrade, caller);
+    let places = session_places(client, &caller)?;
+    client.go_over_to(Upgrade { on: upgrade, caller, places });
     Ok(switching_reply(fields))
+}
+
+/// A session is one of the connections that stay, and has no subscription yet.
+fn session_places(client: &Client, caller: &Caller) -> Result<SessionPlaces, Problem> {
+    let (budget, address) = (&client.door.budget, client.connection.peer().ip());
+    let token = caller.has_credential().then(|| caller.to_string());
+    let lasting = budget.lasting.enter(address, token.as_deref()).map_err(|taken| too_many_lasting(budget, taken))?;
+    let idle = budget.idle_sessions.enter(address, None).map_err(|taken| {
+        let most = budget.limits.idle_sessions;
+        let detail = format!(
+            "sessions without a subscription: {taken} ({most} in all); subscribe in those that are open or end them, or raise \
+             [limits] idle_sessions"
+        );
+        Problem::new(503, "too_many_sessions", detail).retry_after(Micros::from_secs(1))
+    })?;
+    Ok(SessionPlaces { _lasting: lasting, idle: Some(idle) })
 }
 
 /// What an id of a feed stands for: the clock value, and the epoch behind a dash. Ids of servers that knew of no epochs are

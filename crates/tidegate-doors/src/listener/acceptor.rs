@@ -80,7 +80,7 @@ impl Acceptor {
         if let Some(bytes) = self.bounds.send_buffer_bytes {
             bound_send_buffer(&stream, bytes);
         }
-        match self.census.enter(peer.ip(), &self.bounds) {
+        match self.census.enter(peer.ip(), None) {
             Ok(place) => Some(Accepted { stream, peer, place, tls: self.tls.clone() }),
             Err(taken) => {
                 // With TLS it is closed without words: a handshake costs more than what is refused.
@@ -133,7 +133,7 @@ fn bound_send_buffer(stream: &TcpStream, bytes: usize) {
 async fn refuse(mut stream: TcpStream, taken: Taken) {
     let detail = match taken {
         Taken::All => "all connections are taken; try again, and keep connections open between requests",
-        Taken::ByAddress => {
+        Taken::ByAddress | Taken::ByToken => {
             "your address has as many connections as one address may; close some, and keep connections open between requests"
         }
     };

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A text of more bytes is counted. Every connection may keep one of fewer.
-pub(crate) const LARGE: usize = 64 << 10;
+pub(crate) const LARGE: usize = 16 << 10;
 
 /// What all clients of a door have not read.
 #[derive(Debug)]

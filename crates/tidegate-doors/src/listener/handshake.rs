@@ -1,27 +1,18 @@
 //! TLS handshakes: they take turns.
 //!
 //! A handshake takes up to a millisecond of a processor, as much as a hundred decisions. If each were to run as soon as its bytes are
-//! there, a thousand of them would stand before every decision. So they stand in a line of their own, and so many at a time go on as
-//! half of the processors can carry. A turn is taken for what there is to compute, never for a client that is waited for: slow
-//! clients hold up nobody, and are cut when the head's time limit is over, which began when they were accepted.
+//! there, a thousand of them would stand before every decision. So each step of one waits for its turn (`turns.rs`), and slow clients,
+//! which hold none, are cut when the head's time limit is over, which began when they were accepted.
 
 use super::connection::Connection;
 use super::stream::Protocol;
 use super::tls::Tls;
+use crate::turns::each_in_turn;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
-use std::sync::LazyLock;
-use std::task::Poll;
 use tidegate_wire::certificate::{self, CertificateNames};
 use tokio::io::AsyncWrite as _;
-use tokio::sync::Semaphore;
-
-/// Processors are the process's, and so are the turns.
-static TURNS: LazyLock<Semaphore> = LazyLock::new(|| {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    Semaphore::new((processors / 2).max(1))
-});
 
 /// What a handshake settled.
 pub(super) struct Settled {
@@ -39,7 +30,7 @@ pub(super) async fn shake_hands(connection: &Connection, tls: &Tls) -> io::Resul
     let outcome = match poll_fn(|cx| connection.socket().poll_first_byte(cx)).await? {
         TLS_RECORD => {
             connection.socket().socket.begin_handshake(tls);
-            let outcome = in_turns(connection).await;
+            let outcome = each_in_turn(|cx| connection.socket().socket.poll_handshake(cx)).await;
             tls.note(&outcome);
             if outcome.is_err() {
                 // It may be sending still, and would lose the alert that says why.
@@ -62,24 +53,6 @@ pub(super) async fn shake_hands(connection: &Connection, tls: &Tls) -> io::Resul
 
 /// How a handshake begins (RFC 8446, 5.1), and no request in clear text does.
 const TLS_RECORD: u8 = 0x16;
-
-async fn in_turns(connection: &Connection) -> io::Result<()> {
-    loop {
-        let turn = TURNS.acquire().await.map_err(io::Error::other)?;
-        let polled = poll_fn(|cx| Poll::Ready(connection.socket().socket.poll_handshake(cx))).await;
-        drop(turn);
-        match polled {
-            Poll::Ready(outcome) => return outcome,
-            Poll::Pending => woken().await,
-        }
-    }
-}
-
-/// Waits for what was polled before: that wakes this task.
-async fn woken() {
-    let mut is_first = true;
-    poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
-}
 
 fn settled(connection: &Connection) -> Settled {
     let stream = connection.socket();

@@ -2,6 +2,7 @@
 
 use super::Bounds;
 use super::acceptor::Accepted;
+use super::census::Census;
 use super::connection::{Connection, Limits, Order};
 use super::ticks::{TickClock, ticks};
 use std::sync::{Arc, Weak};
@@ -9,19 +10,25 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+/// How long a connection may do nothing while connections are scarce: a second.
+const CROWDED_TICKS: u64 = 2;
+
 /// All open connections of a thread, and closed ones until the next sweep.
 pub struct Roster {
     clock: Arc<TickClock>,
     limits: Limits,
     drain_timeout: Duration,
+    census: Arc<Census>,
+    /// When more than these are open, those that do nothing are cut sooner.
+    crowded_above: usize,
     connections: Vec<Weak<Connection>>,
     tasks: JoinSet<()>,
 }
 
 impl Roster {
-    /// An empty one with these time limits.
+    /// An empty one with these time limits, for connections that are counted in `census`.
     #[must_use]
-    pub fn new(bounds: &Bounds) -> Roster {
+    pub fn new(bounds: &Bounds, census: &Arc<Census>) -> Roster {
         let limits = Limits {
             head: ticks(bounds.head_timeout),
             idle: ticks(bounds.idle_timeout),
@@ -31,6 +38,8 @@ impl Roster {
             clock: Arc::default(),
             limits,
             drain_timeout: bounds.drain_timeout,
+            census: Arc::clone(census),
+            crowded_above: census.caps().all.saturating_sub(bounds.reserved),
             connections: Vec::new(),
             tasks: JoinSet::new(),
         }
@@ -53,15 +62,25 @@ impl Roster {
     pub fn sweep(&mut self) {
         while self.tasks.try_join_next().is_some() {}
         self.clock.tick();
+        let limits = self.limits();
         self.connections.retain(|connection| {
             let Some(connection) = connection.upgrade() else { return false };
             connection.look_at_end();
-            let overstays = connection.overstays(self.limits);
+            let overstays = connection.overstays(limits);
             if overstays {
                 connection.cut();
             }
             !overstays
         });
+    }
+
+    /// While connections are scarce, those that do nothing make room for others.
+    fn limits(&self) -> Limits {
+        if self.census.open() <= self.crowded_above {
+            return self.limits;
+        }
+        let Limits { head, idle, write } = self.limits;
+        Limits { head: head.min(CROWDED_TICKS), idle: idle.min(CROWDED_TICKS), write }
     }
 
     /// Lets each connection end after the answers under way, and cuts those that take longer than the drain timeout.

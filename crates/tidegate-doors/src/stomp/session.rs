@@ -5,9 +5,9 @@
 
 use super::subscription::{Ended, Label, follow, follow_time};
 use super::writer::{Gone, Writer};
-use super::{SessionContext, words};
+use super::{SessionContext, SessionPlaces, words};
 use crate::access::{Refusal, Scope, What};
-use crate::listener::{Connection, Order, TooMuchUnread};
+use crate::listener::{Connection, Order, Place, TooMuchUnread};
 use bytes::{Buf as _, BytesMut};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,8 +22,6 @@ use tokio::time::{Instant, sleep_until};
 
 /// The version of STOMP that is spoken.
 const VERSION: &str = "1.2";
-/// Most subscriptions of a client.
-const SUBSCRIPTIONS_MAX: usize = 100;
 /// Longest id that is echoed, in bytes.
 const ID_BYTES_MAX: usize = 256;
 /// How long a client may take to say CONNECT.
@@ -36,15 +34,16 @@ pub(crate) async fn serve<IO: AsyncRead + AsyncWrite + Send + 'static>(
     io: IO,
     connection: &Connection,
     context: SessionContext,
+    places: SessionPlaces,
 ) {
     let (reader, writer) = tokio::io::split(io);
     let write_timeout = context.write_timeout;
-    let mut session = Session::new(context, connection.peer().ip(), Arc::new(Writer::new(writer)));
+    let mut session = Session::new(context, places, connection.peer().ip(), Arc::new(Writer::new(writer)));
     let end = tokio::select! {
         biased;
         end = session.run(reader) => end,
         () = cut(connection) => {
-            session.subscriptions.values().filter_map(|(_, stream)| stream.as_ref()).for_each(|stream| stream.note_cut());
+            session.subscriptions.values().filter_map(|kept| kept.stream.as_ref()).for_each(|stream| stream.note_cut());
             End::too_slow(write_timeout)
         }
     };
@@ -61,16 +60,29 @@ async fn cut(connection: &Connection) {
 
 struct Session<IO> {
     context: SessionContext,
+    places: SessionPlaces,
+    /// Its place among the connections of the token that it has shown in CONNECT.
+    holder: Option<Place>,
     /// The client's.
     address: IpAddr,
     out: Arc<Writer<WriteHalf<IO>>>,
     tasks: JoinSet<Ended>,
-    /// By their id: the task, and the stream, if it is not the time that is followed.
-    subscriptions: HashMap<String, (AbortHandle, Option<Arc<Stream>>)>,
+    /// By their id.
+    subscriptions: HashMap<String, Kept>,
     state: State,
+    /// When something came last.
+    heard: Instant,
     /// How often something must be said, and when that is to be looked at.
     beat: Option<(Duration, Instant)>,
     assembly: Assembly,
+}
+
+/// A subscription of the session.
+struct Kept {
+    task: AbortHandle,
+    /// `None`: the time is followed.
+    stream: Option<Arc<Stream>>,
+    _place: Place,
 }
 
 enum State {
@@ -150,14 +162,22 @@ impl From<Gone> for End {
 }
 
 impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
-    fn new(context: SessionContext, address: IpAddr, out: Arc<Writer<WriteHalf<IO>>>) -> Session<IO> {
+    fn new(
+        context: SessionContext,
+        places: SessionPlaces,
+        address: IpAddr,
+        out: Arc<Writer<WriteHalf<IO>>>,
+    ) -> Session<IO> {
         Session {
             context,
+            places,
+            holder: None,
             address,
             out,
             tasks: JoinSet::new(),
             subscriptions: HashMap::new(),
             state: State::Awaited(Instant::now() + CONNECT_WITHIN),
+            heard: Instant::now(),
             beat: None,
             assembly: Assembly::default(),
         }
@@ -216,6 +236,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
     }
 
     fn heard(&mut self) {
+        self.heard = Instant::now();
         if let State::Connected { beats: Some(every), next } = &mut self.state {
             *next = Instant::now() + *every * 2 + Duration::from_secs(1);
         }
@@ -224,16 +245,29 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
     fn deadline(&self) -> Instant {
         match self.state {
             State::Awaited(until) => until,
+            State::Connected { next, .. } if self.subscriptions.is_empty() => next.min(self.idle_until()),
             State::Connected { next, .. } => next,
         }
     }
 
+    /// Until then something must come from a client without a subscription.
+    fn idle_until(&self) -> Instant {
+        self.heard + self.context.idle_timeout
+    }
+
     fn silent(&self) -> End {
         let (message, detail) = match self.state {
-            State::Awaited(_) => ("no CONNECT", "CONNECT did not come within 10 s"),
-            State::Connected { .. } => ("no heart-beat", "nothing came for more than two heart-beats"),
+            State::Awaited(_) => ("no CONNECT", "CONNECT did not come within 10 s".to_owned()),
+            State::Connected { next, .. } if next <= Instant::now() => {
+                ("no heart-beat", "nothing came for more than two heart-beats".to_owned())
+            }
+            State::Connected { .. } => {
+                let seconds = self.context.idle_timeout.as_secs_f32();
+                let remedy = "subscribe, or send something, such as heart-beats";
+                ("idle", format!("there is no subscription, and nothing came for {seconds} s; {remedy}"))
+            }
         };
-        End::Refused { message, detail: detail.to_owned(), receipt: None }
+        End::Refused { message, detail, receipt: None }
     }
 
     /// Takes every WebSocket frame that is all there.
@@ -313,6 +347,14 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         if self.context.caller.is_unknown() {
             let passcode = frame.header("passcode").unwrap_or_default();
             self.context.caller.identify(passcode.as_bytes(), self.context.gate.now())?;
+            let shown = self.context.caller.credential().map(|token| self.context.budget.connections.show(&token));
+            match shown.transpose() {
+                Ok(place) => self.holder = place,
+                Err(taken) => {
+                    let most = self.context.budget.connections.caps().per_token;
+                    return refuse("too many connections", format!("connections: {taken}, {most}; end some"));
+                }
+            }
         }
         let Some((theirs, wanted)) = heart_beats(frame.header("heart-beat").unwrap_or("0,0")) else {
             return refuse("bad heart-beat", "heart-beat must be two numbers of milliseconds, such as 10000,10000");
@@ -359,12 +401,6 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         if self.subscriptions.contains_key(id) {
             return refuse("id in use", format!("the subscription {} is there already; choose another id", shown(id)));
         }
-        if self.subscriptions.len() >= SUBSCRIPTIONS_MAX {
-            return refuse(
-                "too many subscriptions",
-                format!("a client has at most {SUBSCRIPTIONS_MAX}; unsubscribe some"),
-            );
-        }
         let acknowledges = match frame.header("ack").unwrap_or("auto") {
             "auto" => false,
             "client" | "client-individual" => true,
@@ -374,31 +410,62 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         let Some(name) = destination.strip_prefix("/topic/") else {
             return refuse("unknown destination", format!("topics are /topic/STREAM, not {}", shown(destination)));
         };
+        // Who may not subscribe is told that first.
+        let stream = match name {
+            "time" => None,
+            name => Some(self.stream(Scope::Subscribe, name)?),
+        };
+        let place = self.place()?;
         let label = Label { id: id.to_owned(), destination: destination.to_owned(), acknowledges };
-        let subscription = match name {
-            "time" => (self.tasks.spawn(follow_time(self.context.time.subscribe(), label, self.out.clone())), None),
-            name => {
-                let stream = self.stream(Scope::Subscribe, name)?;
-                let unread = (Arc::clone(&self.context.backlog), self.address);
+        let task = match &stream {
+            None => self.tasks.spawn(follow_time(self.context.time.subscribe(), label, self.out.clone())),
+            Some(stream) => {
+                let unread = (Arc::clone(&self.context.budget.backlog), self.address);
                 let caller = (self.context.caller.clone(), self.context.gate.clone());
-                let following = follow(Arc::clone(&stream), from, label, self.out.clone(), unread, caller);
-                (self.tasks.spawn(following), Some(stream))
+                self.tasks.spawn(follow(Arc::clone(stream), from, label, self.out.clone(), unread, caller))
             }
         };
-        self.subscriptions.insert(id.to_owned(), subscription);
+        self.subscriptions.insert(id.to_owned(), Kept { task, stream, _place: place });
+        self.places.idle = None;
         Ok(())
+    }
+
+    /// A place for one more subscription.
+    fn place(&self) -> Result<Place, End> {
+        let (budget, message) = (&self.context.budget, "too many subscriptions");
+        let most = budget.limits.subscriptions_per_session;
+        if self.subscriptions.len() >= most {
+            return refuse(message, format!("a client has at most {most}; unsubscribe some"));
+        }
+        let token = self.context.caller.credential();
+        budget.subscriptions.enter(self.address, token.as_deref()).or_else(|taken| {
+            let most = budget.limits.subscriptions;
+            refuse(
+                message,
+                format!("subscriptions and feeds: {taken} ({most} in all); end some, or raise [limits] subscriptions"),
+            )
+        })
     }
 
     async fn unsubscribe(&mut self, frame: &Frame<'_>) -> Result<(), End> {
         let id = needed(frame, "id")?;
-        match self.subscriptions.remove(id) {
-            Some((handle, _)) => {
-                handle.abort();
-                // It may have been writing: the rest of its frame goes out.
-                Ok(self.out.write([]).await?)
-            }
-            None => refuse("unknown subscription", format!("no subscription has the id {}", shown(id))),
+        let Some(Kept { task, .. }) = self.subscriptions.remove(id) else {
+            return refuse("unknown subscription", format!("no subscription has the id {}", shown(id)));
+        };
+        task.abort();
+        if self.subscriptions.is_empty() {
+            self.places.idle = Some(self.idle_place()?);
         }
+        // It may have been writing: the rest of its frame goes out.
+        Ok(self.out.write([]).await?)
+    }
+
+    fn idle_place(&self) -> Result<Place, End> {
+        let budget = &self.context.budget;
+        budget.idle_sessions.enter(self.address, None).or_else(|taken| {
+            let most = budget.limits.idle_sessions;
+            refuse("too many sessions", format!("sessions without a subscription: {taken} ({most} in all); come again"))
+        })
     }
 
     /// A stream by its name, or the first of a mode by the original's, if the client may use it so.

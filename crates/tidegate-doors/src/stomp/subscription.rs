@@ -2,8 +2,9 @@
 
 use super::writer::{Gone, Writer};
 use crate::access::{Lasting, Refusal, Scope, What};
-use crate::listener::Backlog;
+use crate::listener::{Backlog, TooMuchUnread};
 use crate::pace::Paced;
+use crate::turns::in_turns;
 use bytes::Bytes;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -61,12 +62,21 @@ pub(super) async fn follow<W: AsyncWrite + Unpin>(
         if let Err(refusal) = caller.check(Scope::Subscribe, What::Stream(&stream.spec().name), gate.now()) {
             return Ended::Refused(refusal);
         }
-        let Ok(_held) = backlog.hold_all(messages.iter().map(|message| &message.body), address) else {
-            stream.note_cut();
-            return Ended::TooMuchUnread;
-        };
-        if let Err(Gone) = out.write(label.frames(&messages)).await {
-            return Ended::Gone;
+        let written: Result<Result<(), Gone>, TooMuchUnread> = in_turns(async {
+            let _messages = backlog.hold_all(messages.iter().map(|message| &message.body), address)?;
+            let out = out.take().await;
+            let frames = label.frames(&messages);
+            let _frames = backlog.hold_all(frames.iter(), address)?;
+            Ok(out.write(frames).await)
+        })
+        .await;
+        match written {
+            Ok(Ok(())) => {}
+            Ok(Err(Gone)) => return Ended::Gone,
+            Err(TooMuchUnread) => {
+                stream.note_cut();
+                return Ended::TooMuchUnread;
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout};
 
 /// How long a client may take to read why it is cut.
@@ -43,9 +43,13 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 
     /// Writes these parts, and whatever another has left.
     pub(super) async fn write(&self, parts: impl IntoIterator<Item = Bytes>) -> Result<(), Gone> {
-        let mut half = self.0.lock().await;
-        half.unwritten.extend(parts);
-        half.flush().await
+        self.take().await.write(parts).await
+    }
+
+    /// Waits until no other writes. What is to be written is best made then: a hundred subscriptions of a client that does not read
+    /// would otherwise keep a hundred texts.
+    pub(super) async fn take(&self) -> Taken<'_, W> {
+        Taken(self.0.lock().await)
     }
 
     /// Writes a heart-beat unless there was something within that time, or is now. Gives when it is to be asked
@@ -71,6 +75,17 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             half.io.shutdown().await
         };
         let _ = timeout(LAST_WORDS, farewell).await;
+    }
+}
+
+/// The socket, while no other writes.
+pub(super) struct Taken<'w, W>(MutexGuard<'w, Half<W>>);
+
+impl<W: AsyncWrite + Unpin> Taken<'_, W> {
+    /// Writes these parts, after whatever another has left.
+    pub(super) async fn write(mut self, parts: impl IntoIterator<Item = Bytes>) -> Result<(), Gone> {
+        self.0.unwritten.extend(parts);
+        self.0.flush().await
     }
 }
 

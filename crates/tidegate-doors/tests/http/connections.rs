@@ -1,10 +1,10 @@
 //! Connections: keep-alive, slow clients, the cap, and stopping in order.
 
-use crate::server::{Client, Server, check, check_response};
+use crate::server::{Client, Server, check, check_response, limited};
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
-use tidegate_doors::http::HttpSettings;
+use tidegate_doors::http::{HttpSettings, Limits};
 use tidegate_testkit::eventually;
 
 const HIT: &str = r#"POST /v1/hit {"limiter":"ten","key":"u1"}"#;
@@ -93,7 +93,7 @@ fn s1_a_slow_body_is_told_and_charges_nothing() {
 
 #[test]
 fn s1_past_the_cap_connections_are_refused_until_one_ends() {
-    let server = Server::with(HttpSettings { max_connections: 2, ..HttpSettings::default() });
+    let server = Server::with(limited(Limits { connections: 2, ..Limits::default() }));
     let mut open: Vec<_> = (0..2).map(|_| server.connect()).collect();
     for client in &mut open {
         client.send(HIT, "");
@@ -111,7 +111,7 @@ fn s1_past_the_cap_connections_are_refused_until_one_ends() {
 
 #[test]
 fn m6_one_address_does_not_take_all_connections() {
-    let settings = HttpSettings { max_connections_per_address: Some(2), ..HttpSettings::default() };
+    let settings = limited(Limits { connections_per_address: Some(2), ..Limits::default() });
     let server = Server::with(settings);
     let mut open: Vec<_> = (0..2).map(|_| server.connect()).collect();
     for client in &mut open {

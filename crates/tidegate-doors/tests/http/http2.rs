@@ -1,7 +1,7 @@
 //! HTTP/2 where it differs from HTTP/1.1: many requests on one connection, and what a client can do with that. That its answers are the
 //! same, `check` sees to.
 
-use crate::server::{Server, check};
+use crate::server::{Server, check, limited};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::{self, SendRequest};
@@ -9,7 +9,7 @@ use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
 use std::time::Duration;
-use tidegate_doors::http::HttpSettings;
+use tidegate_doors::http::{HttpSettings, Limits};
 use tidegate_events::{Mode, StreamSpec};
 use tidegate_testkit::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -154,7 +154,7 @@ fn a_client_that_reads_slowly_gets_all() {
 #[test]
 fn m6_requests_under_way_are_capped_as_connections_are() {
     let streams = vec![StreamSpec::new("orders", Mode::OnlyOnce)];
-    let settings = HttpSettings { max_connections: 4, max_connections_per_address: Some(3), ..HttpSettings::default() };
+    let settings = limited(Limits { connections: 4, connections_per_address: Some(3), ..Limits::default() });
     let server = Server::with_streams_and(streams, settings);
     server.runtime.block_on(async {
         let mut sender = connect(server.address).await;
@@ -223,4 +223,37 @@ fn m6_rapid_resets_cost_the_client_its_connection() {
     });
     let answered: usize = answered.map_or(0, |count| count.parse().unwrap());
     assert!(answered < FRAMES / 4, "{answered} of {FRAMES} were answered");
+}
+
+/// Work that is no decision takes turns at the processors, and a body is asked for its next piece only while the client grants a window: a
+/// feed that had waited for its turn there would have kept it for as long as its client liked.
+#[test]
+fn m6_a_feed_whose_client_takes_its_window_back_holds_no_turn() {
+    let server = Server::with_streams(vec![StreamSpec::new("orders", Mode::OnlyOnce)]);
+    let runtime = &server.runtime;
+    // More than there are turns on any machine that runs this.
+    let _feeds: Vec<TcpStream> = (0..64)
+        .map(|_| {
+            runtime.block_on(async {
+                let mut tcp = TcpStream::connect(server.address).await.unwrap();
+                let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+                let block = b"\x82\x86\x44\x17/v1/streams/orders/feed\x41\x09localhost";
+                bytes.extend([0, 0, u8::try_from(block.len()).unwrap(), 1, 5, 0, 0, 0, 1]);
+                bytes.extend(block);
+                tcp.write_all(&bytes).await.unwrap();
+                let mut came = [0; 1024];
+                while !came.windows(9).any(|text| text == b"KEY_FRAME") {
+                    let _ = tcp.read(&mut came).await.unwrap();
+                }
+                // SETTINGS_INITIAL_WINDOW_SIZE: 0.
+                tcp.write_all(b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0").await.unwrap();
+                tcp
+            })
+        })
+        .collect();
+    for event in 0..20 {
+        assert_eq!(server.ask(&format!("POST /v1/streams/orders/events e{event}")).status, 201);
+    }
+    assert_eq!(server.ask("GET /v1/limiters").status, 200);
+    assert_eq!(server.ask("GET /metrics").status, 200);
 }

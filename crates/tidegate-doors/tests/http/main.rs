@@ -12,6 +12,7 @@ mod counting;
 mod decisions;
 mod http2;
 mod limiters;
+mod limits;
 mod operate;
 mod refusals;
 mod server;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate::{
     Algorithm, Clock, Condition, Gate, Grid, LimiterSpec, Match, Micros, Outcome, Policy, Rules, Settings, Value,
 };
-use tidegate_doors::http::{HttpSettings, serve};
+use tidegate_doors::http::{HttpSettings, Limits, serve};
 use tidegate_events::{Now, Opening, StreamSpec};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -29,6 +29,11 @@ pub(crate) struct Server {
     is_new: AtomicBool,
     stop: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+/// By default but for these limits.
+pub(crate) fn limited(limits: Limits) -> HttpSettings {
+    HttpSettings { limits, ..HttpSettings::default() }
 }
 
 pub(crate) fn limiter(name: &str, algorithm: Algorithm, limits: &[&str]) -> LimiterSpec {

@@ -2,10 +2,10 @@
 //!
 //! An SSE client once stayed for minutes without reading, 43 MB behind, and twenty unread snapshots took 1.3 GB.
 
-use crate::server::{Client, Server};
+use crate::server::{Client, Server, limited};
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
-use tidegate_doors::http::HttpSettings;
+use tidegate_doors::http::{HttpSettings, Limits};
 use tidegate_events::{Mode, StreamSpec};
 
 const EVENTS: usize = 4_000;
@@ -87,7 +87,7 @@ fn m6_whoever_reads_slowly_is_not() {
 
 #[test]
 fn m6_unread_answers_are_bounded() {
-    let server = server(HttpSettings { max_unread_bytes: 3 * SNAPSHOT_BYTES, ..HttpSettings::default() });
+    let server = server(limited(Limits { unread_bytes: 3 * SNAPSHOT_BYTES, ..Limits::default() }));
     let unread: Vec<_> = (0..8).map(|_| ask(&server, "/v1/streams/orders")).collect();
     let taken = unread.iter().filter(|(_, status)| status == "200").count();
     assert!((1..=3).contains(&taken), "{taken} of 8 snapshots were taken");
@@ -104,7 +104,7 @@ fn m6_unread_answers_are_bounded() {
 
 #[test]
 fn m6_many_feeds_share_what_they_have_not_read() {
-    let server = server(HttpSettings { max_unread_bytes: 3 * SNAPSHOT_BYTES, ..HttpSettings::default() });
+    let server = server(limited(Limits { unread_bytes: 3 * SNAPSHOT_BYTES, ..Limits::default() }));
     let unread: Vec<_> = (0..50).map(|_| ask(&server, "/v1/streams/orders/feed")).collect();
     assert!(unread.iter().all(|(_, status)| status == "200"));
     let bytes = metric(&server, "tidegate_http_unread_bytes");

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
 mod access;
+mod limits;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -70,6 +70,23 @@ fn store_and_doors_are_checked() {
         ),
         ("[store]\nmax_memory = \"64\"", "\"64\" has no unit; write \"64MiB\""),
         ("[store]\npath = \"\"", "2:8: [store] path: \"\" is no path"),
+        (
+            "[limits]\nconnections = 0",
+            "2:15: [limits] connections: 0 is no whole number from 1 to 1000000; write one, such as connections = 10000",
+        ),
+        (
+            "[limits]\nconnections = 100\nreserved_connections = 100",
+            "[limits] reserved_connections: 100 is no whole number from 0 to 99",
+        ),
+        (
+            "[limits]\nconnections = 100\nconnections_per_token = 101",
+            "[limits] connections_per_token: 101 is no whole number from 1 to 100",
+        ),
+        (
+            "[limits]\nunread = \"64KiB\"",
+            "2:10: [limits] unread: 64KiB is less than 1MiB, and large answers would be refused; write 1MiB or more",
+        ),
+        ("[limits]\nconnection = 1", "unknown setting \"connection\"; did you mean \"connections\""),
         ("[audit]\npath = \"\"", "2:8: [audit] path: it is empty; write a folder, or leave it out"),
         ("[audit]\nlog = \"yes\"", "2:7: [audit] log: \"yes\" is a string, not true or false; write log = true"),
         ("[audit]\nfile = \"a\"", "unknown setting \"file\"; the settings here are: path, log"),

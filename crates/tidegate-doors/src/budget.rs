@@ -1,0 +1,124 @@
+//! The one budget of everything that clients of the HTTP door can make grow (promise M6): `[limits]` of the configuration.
+//!
+//! Each thing is counted in all and for each address, and connections and subscriptions for each token, too. Nobody gets all of
+//! anything: one address, or one token, leaves a part to others. What is refused is told with the bound, counted, and told in `/metrics`.
+
+use crate::listener::{Backlog, Caps, Census};
+use crate::metrics::{Kind, Page};
+use std::sync::Arc;
+
+/// How much of each thing there may be. Every bound has a default.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Connections open at once; past it a connection is answered 503 and closed. Default 10,000.
+    pub connections: usize,
+    /// Connections open at once from one address, or one IPv6 /64. Default: all but 64, or but a tenth if that is fewer.
+    pub connections_per_address: Option<usize>,
+    /// Connections open at once that show one token or certificate. Default: the same.
+    pub connections_per_token: Option<usize>,
+    /// Connections that feeds and sessions leave to requests; and while fewer are free, one that waits for a request is cut
+    /// after a second. Default: a tenth.
+    pub reserved_connections: Option<usize>,
+    /// Sessions of STOMP that have no subscription. Default 1,000.
+    pub idle_sessions: usize,
+    /// Subscriptions of all sessions, and feeds. Default 20,000.
+    pub subscriptions: usize,
+    /// Subscriptions of one session. Default 100.
+    pub subscriptions_per_session: usize,
+    /// Bytes of large answers and messages that clients have not read yet; one that many are sent counts once. Past
+    /// it an answer is 503, and a feed or a session ends. Nine tenths of it for one address. Default 256 MiB.
+    pub unread_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 10_000,
+            connections_per_address: None,
+            connections_per_token: None,
+            reserved_connections: None,
+            idle_sessions: 1_000,
+            subscriptions: 20_000,
+            subscriptions_per_session: 100,
+            unread_bytes: 256 << 20,
+        }
+    }
+}
+
+impl Limits {
+    /// Connections that feeds and sessions leave to requests.
+    #[must_use]
+    pub fn reserved(&self) -> usize {
+        self.reserved_connections.unwrap_or(self.connections / 10).min(self.connections)
+    }
+
+    fn connections(&self) -> Caps {
+        let caps = Caps::of(self.connections);
+        Caps {
+            per_address: self.connections_per_address.unwrap_or(caps.per_address),
+            per_token: self.connections_per_token.unwrap_or(caps.per_token),
+            ..caps
+        }
+    }
+}
+
+/// What is taken of the budget.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    pub(crate) limits: Limits,
+    pub(crate) connections: Arc<Census>,
+    /// Requests of HTTP/2 that are under way: as many as connections may be open.
+    pub(crate) http2_requests: Arc<Census>,
+    /// Connections and requests of HTTP/2 that stay: feeds and sessions.
+    pub(crate) lasting: Arc<Census>,
+    pub(crate) idle_sessions: Arc<Census>,
+    pub(crate) subscriptions: Arc<Census>,
+    pub(crate) backlog: Arc<Backlog>,
+}
+
+impl Budget {
+    pub(crate) fn new(limits: Limits) -> Budget {
+        let census = |caps| Arc::new(Census::new(caps));
+        let connections = limits.connections();
+        let lasting = limits.connections - limits.reserved();
+        Budget {
+            connections: census(connections),
+            http2_requests: census(connections),
+            lasting: census(Caps {
+                per_address: connections.per_address.min(Caps::of(lasting).per_address),
+                per_token: connections.per_token.min(Caps::of(lasting).per_token),
+                all: lasting,
+            }),
+            idle_sessions: census(Caps::of(limits.idle_sessions)),
+            subscriptions: census(Caps::of(limits.subscriptions)),
+            backlog: Arc::new(Backlog::new(limits.unread_bytes)),
+            limits,
+        }
+    }
+
+    /// Each thing: its name, how much there is, how much there may be, and how often it was refused.
+    fn each(&self) -> [(&'static str, usize, usize, u64); 6] {
+        let counted = |name, census: &Census| (name, census.open(), census.caps().all, census.refused());
+        let backlog = &self.backlog;
+        [
+            counted("connections", &self.connections),
+            counted("http2_requests", &self.http2_requests),
+            counted("feeds_and_sessions", &self.lasting),
+            counted("idle_sessions", &self.idle_sessions),
+            counted("subscriptions", &self.subscriptions),
+            ("unread_bytes", backlog.bytes(), backlog.max_bytes(), backlog.refused()),
+        ]
+    }
+
+    pub(crate) fn fill(&self, page: &mut Page) {
+        let help = "What clients have taken of what [limits] lets them have.";
+        let mut taken = page.family("tidegate_limits_taken", Kind::Gauge, help);
+        self.each().into_iter().for_each(|(what, count, ..)| taken.sample(&[("what", what)], count));
+        let help = "What [limits] lets clients have in all.";
+        let mut most = page.family("tidegate_limits_max", Kind::Gauge, help);
+        self.each().into_iter().for_each(|(what, _, max, _)| most.sample(&[("what", what)], max));
+        let help = "How often [limits] refused something: in all, of one address, or of one token.";
+        let mut refused = page.family("tidegate_limits_refused_total", Kind::Counter, help);
+        self.each().into_iter().for_each(|(what, .., count)| refused.sample(&[("what", what)], count));
+    }
+}
