@@ -64,6 +64,50 @@ fn s7_changes_and_reloads_are_kept_over_restarts_and_logged_on_request() {
     assert!(!stdout(&server.ask(&["audit"])).contains('\u{1}'), "no entry steers a terminal");
 }
 
+/// Who may ask what is changed by hand, too.
+#[test]
+fn s7_tokens_that_come_go_and_change_are_noted_by_name() {
+    let folder = Folder::new();
+    let tokens = folder.path("tokens.toml");
+    let token = |args: &[&str]| {
+        let output =
+            std::process::Command::new(server::TIDEGATE).arg("token").args(args).arg("--file").arg(&tokens).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", server::stderr(&output));
+        stdout(&output)
+    };
+    folder.write("ops.token", &token(&["new", "--name", "ops", "--scope", "read,operate"]));
+    let text = "[access]\ntokens = \"tokens.toml\"";
+    let server = Server::start(&folder, Some(&config(&folder, text)));
+    let file = folder.path("ops.token").display().to_string();
+    let entries = || {
+        let output = server.ask(&["audit", "--json", "--token-file", &file]);
+        stdout(&output).lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>()
+    };
+    let newest = |what: &str, detail: &str, who: &str| {
+        eventually(detail, || {
+            let all = entries();
+            all.first().is_some_and(|entry| {
+                (&entry["what"], &entry["detail"], &entry["who"]) == (&what.into(), &detail.into(), &who.into())
+            })
+        });
+    };
+    token(&["new", "--name", "nginx", "--scope", "check"]);
+    newest("tokens", "token nginx added", "change of the file");
+    let kept = std::fs::read_to_string(&tokens).unwrap();
+    std::fs::write(&tokens, kept.replace("scopes = [\"check\"]", "scopes = [\"check\", \"count\"]")).unwrap();
+    newest("tokens", "token nginx changed", "change of the file");
+    token(&["revoke", "nginx"]);
+    newest("tokens", "token nginx revoked", "change of the file");
+    let count = entries().len();
+    assert_eq!(server.ask(&["disable", "api", "--token-file", &file]).status.code(), Some(0));
+    assert_eq!(entries()[0]["who"], "token ops");
+    // A configuration that changes access otherwise, and no token.
+    config(&folder, "[access]\ntokens = \"tokens.toml\"\nhosts = [\"gate.example\"]");
+    newest("reload", "[access] changed", "change of the file");
+    assert_eq!(entries().len(), count + 2);
+}
+
 #[test]
 fn without_a_path_it_is_in_memory_and_says_so() {
     let folder = Folder::new();

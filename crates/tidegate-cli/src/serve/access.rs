@@ -3,6 +3,7 @@
 //! Invariant: what is put in force never opens a door that listens beyond loopback, whatever a new file says of addresses that take
 //! effect at the next start.
 
+use super::audit;
 use crate::config::{self, Config, Listening, TokensAt};
 use crate::human::plural;
 use crate::watch::Watch;
@@ -17,6 +18,8 @@ pub(crate) struct AccessReloader {
     listening: Listening,
     tokens: Option<TokensAt>,
     watch: Option<Watch>,
+    /// What became of tokens since it was last asked, for the audit.
+    changed: Option<String>,
 }
 
 impl AccessReloader {
@@ -26,7 +29,7 @@ impl AccessReloader {
             warn!("{open}");
         }
         let access = Arc::new(Access::new(config.access.rules.clone()));
-        let mut reloader = AccessReloader { access, listening, tokens: None, watch: None };
+        let mut reloader = AccessReloader { access, listening, tokens: None, watch: None, changed: None };
         reloader.follow(config);
         reloader
     }
@@ -46,7 +49,7 @@ impl AccessReloader {
         }
         if *self.access.rules() != config.access.rules {
             info!("access has changed: {}", told(&config.access.rules));
-            self.access.replace(config.access.rules.clone());
+            self.put_in_force(config.access.rules.clone());
         }
         self.follow(config);
         true
@@ -54,21 +57,35 @@ impl AccessReloader {
 
     /// Reads the tokens file again if it has changed. A file that is refused changes nothing.
     pub(crate) fn look(&mut self) {
-        let Some(TokensAt::File(file)) = &self.tokens else { return };
+        let Some(TokensAt::File(file)) = self.tokens.clone() else { return };
         if !self.watch.as_mut().is_some_and(Watch::has_changed) {
             return;
         }
-        match config::load_tokens(file) {
+        match config::load_tokens(&file) {
             Ok(tokens) => {
                 let rules = self.access.rules();
                 if rules.tokens.as_ref() != Some(&tokens) {
                     let rules = Rules { tokens: Some(tokens), ..(*rules).clone() };
                     info!("reloaded {}: {}", file.display(), told(&rules));
-                    self.access.replace(rules);
+                    self.put_in_force(rules);
                 }
             }
             Err(problems) => error!("{} is refused, and the tokens stay as they were:\n{problems}", file.display()),
         }
+    }
+
+    fn put_in_force(&mut self, rules: Rules) {
+        let changed = audit::tokens_difference(self.access.rules().tokens.as_ref(), rules.tokens.as_ref());
+        self.changed = match (self.changed.take(), changed) {
+            (Some(before), Some(changed)) => Some(format!("{before}, {changed}")),
+            (before, changed) => before.or(changed),
+        };
+        self.access.replace(rules);
+    }
+
+    /// The tokens that came, went or changed since this was last asked.
+    pub(crate) fn take_changes(&mut self) -> Option<String> {
+        self.changed.take()
     }
 
     fn follow(&mut self, config: &Config) {

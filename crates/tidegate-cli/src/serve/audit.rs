@@ -1,12 +1,13 @@
 //! The audit: opening it, telling people how it does, and noting reloads.
 
 use super::told_to_stop;
-use crate::config::Config;
+use crate::config::{Access, Config};
 use crate::log;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::LimiterSpec;
+use tidegate_doors::access::Tokens;
 use tidegate_doors::audit::Audit;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -81,7 +82,10 @@ pub(super) fn difference(old: &Config, new: &Config) -> String {
     let others = [
         ("[store]", old.store != new.store),
         ("[doors]", old.doors != new.doors),
-        ("[udp]", old.udp != new.udp),
+        ("[udp]", (&old.udp, &old.allow) != (&new.udp, &new.allow)),
+        ("[access]", access(old) != access(new)),
+        ("[tls]", old.tls != new.tls),
+        ("[limits]", old.limits != new.limits),
         ("[[stream]]", old.streams != new.streams),
         ("[proxy]", old.proxy != new.proxy),
         ("[audit]", old.audit != new.audit),
@@ -89,4 +93,46 @@ pub(super) fn difference(old: &Config, new: &Config) -> String {
     ];
     words.extend(others.iter().filter(|(_, changed)| *changed).map(|(name, _)| format!("{name} changed")));
     if words.is_empty() { "nothing changed".to_owned() } else { words.join(", ") }
+}
+
+/// Access, but for the tokens: their changes are noted by name.
+fn access(config: &Config) -> Access {
+    let mut access = config.access.clone();
+    access.rules.tokens = None;
+    access
+}
+
+/// What another reading of the tokens changes, in words; `None`: nothing.
+pub(super) fn tokens_difference(old: Option<&Tokens>, new: Option<&Tokens>) -> Option<String> {
+    let (before, after) = (listed(old), listed(new));
+    let mut words: Vec<String> = Vec::new();
+    for (name, what) in &after {
+        match before.iter().find(|(known, _)| known == name) {
+            None => words.push(format!("{name} added")),
+            Some((_, known)) if known != what => words.push(format!("{name} changed")),
+            Some(_) => {}
+        }
+    }
+    let gone = before.iter().filter(|(name, _)| !after.iter().any(|(known, _)| known == name));
+    words.extend(gone.map(|(name, _)| format!("{name} revoked")));
+    (!words.is_empty()).then(|| shortened(&words))
+}
+
+/// Each with everything of it: what differs has changed.
+fn listed(tokens: Option<&Tokens>) -> Vec<(String, String)> {
+    let Some(tokens) = tokens else { return Vec::new() };
+    let of_tokens = tokens.tokens().map(|token| (format!("token {}", token.name), format!("{token:?}")));
+    let certificates = tokens.certificates();
+    let of_certificates =
+        certificates.map(|certificate| (format!("certificate {}", certificate.name), format!("{certificate:?}")));
+    of_tokens.chain(of_certificates).collect()
+}
+
+/// The first of many.
+fn shortened(words: &[String]) -> String {
+    const SHOWN: usize = 20;
+    match words.len() {
+        0..=SHOWN => words.join(", "),
+        count => format!("{}, and {} more", words[..SHOWN].join(", "), count - SHOWN),
+    }
 }

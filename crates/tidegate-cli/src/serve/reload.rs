@@ -61,6 +61,11 @@ pub(super) async fn run(
             }
             (_, None) => {}
         }
+        if let Some(detail) = running.access.take_changes() {
+            let who = asked_by.unwrap_or("change of the file").to_owned();
+            let change = Change { who, what: "tokens", detail, ..Change::default() };
+            running.audit.note(running.gate.now(), &change).await;
+        }
     }
 }
 
@@ -154,6 +159,7 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
         ("[[stream]]", running.streams != new.streams),
         ("[audit]", running.audit != new.audit),
         ("[record]", running.record != new.record),
+        ("[limits]", running.limits != new.limits),
         ("[doors] udp", running.doors.udp != new.doors.udp),
         ("[proxy] as a whole", running.proxy.is_some() != new.proxy.is_some()),
     ];
