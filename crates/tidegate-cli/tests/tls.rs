@@ -152,6 +152,16 @@ fn commands_show_a_certificate_to_a_server_that_asks_for_one() {
     assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
     let none = site.ask(&server, &["hit", "api", "u1"]);
     assert!(stderr(&none).contains("name one with --cert FILE --key FILE"), "{}", stderr(&none));
+    // Pairs that no client can use: the command says so.
+    let old = "openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=old -keyout old.key -out old.csr && \
+               openssl x509 -req -in old.csr -signkey old.key -out old.pem";
+    assert!(Command::new("sh").args(["-c", old]).current_dir(&folder).output().unwrap().status.success());
+    let refused = ask(&folder.join("old.pem"), &folder.join("old.key"));
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("it is no certificate of version 3"), "{}", stderr(&refused));
+    let refused = ask(&cert, &strange_key);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("--key is not its key"), "{}", stderr(&refused));
     let strange = ask(&strange_cert, &strange_key);
     assert_eq!(strange.status.code(), Some(2));
     assert!(stderr(&strange).contains("does not trust our certificate"), "{}", stderr(&strange));

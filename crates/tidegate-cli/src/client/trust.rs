@@ -2,6 +2,7 @@
 
 use super::http::Failure;
 use rustls::AlertDescription;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
 use std::path::{Path, PathBuf};
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, TlsProvider, parse_pem};
@@ -36,11 +37,31 @@ impl Trust {
             (Some(cert), Some(key)) => {
                 let pem = read("--key", key)?;
                 let key = PrivateKey::from_pem(&pem).map_err(|error| refused("--key", key, &error))?;
-                Some(ClientCert::new_with_certs(&certificates("--cert", cert)?, key))
+                let chain = certificates("--cert", cert)?;
+                check_pair(&chain, &key).map_err(|error| refused("--cert", cert, &error))?;
+                Some(ClientCert::new_with_certs(&chain, key))
             }
             _ => None,
         };
         Ok(config.client_cert(client).build())
+    }
+}
+
+/// The HTTP client would panic on a pair that it cannot use.
+fn check_pair(chain: &[Certificate<'static>], key: &PrivateKey<'static>) -> Result<(), String> {
+    use rustls::CertificateError::Other;
+    let chain = chain.iter().map(|certificate| CertificateDer::from(certificate.der().to_vec())).collect();
+    let key = PrivateKeyDer::try_from(key.der().to_vec()).map_err(str::to_owned)?;
+    let config = rustls::ClientConfig::builder().with_root_certificates(rustls::RootCertStore::empty());
+    match config.with_client_auth_cert(chain, key) {
+        Ok(_) => Ok(()),
+        Err(rustls::Error::InvalidCertificate(Other(other)))
+            if format!("{other:?}").contains("UnsupportedCertVersion") =>
+        {
+            Err("it is no certificate of version 3, as openssl makes them with -extfile".to_owned())
+        }
+        Err(rustls::Error::InconsistentKeys(_)) => Err("--key is not its key".to_owned()),
+        Err(error) => Err(error.to_string()),
     }
 }
 
