@@ -15,8 +15,8 @@ use tokio_rustls::server::TlsStream;
 pub(super) enum Socket {
     Plain(TcpStream),
     /// The handshake is under way.
-    Handshake(Box<FallibleAccept<TcpStream>>),
-    Tls(Box<TlsStream<TcpStream>>),
+    Handshake(Box<FallibleAccept<UnderTls>>),
+    Tls(Box<TlsStream<UnderTls>>),
     /// On its way from one to another.
     Closed,
 }
@@ -35,7 +35,7 @@ impl Socket {
     pub(super) fn begin_handshake(&mut self, tls: &Tls) {
         if let Socket::Plain(tcp) = mem::replace(self, Socket::Closed) {
             let bounded = |session: &mut rustls::ServerConnection| session.set_buffer_limit(Some(UNSENT_BYTES_MAX));
-            *self = Socket::Handshake(Box::new(tls.acceptor().accept_with(tcp, bounded).into_fallible()));
+            *self = Socket::Handshake(Box::new(tls.acceptor().accept_with(UnderTls(tcp), bounded).into_fallible()));
         }
     }
 
@@ -46,7 +46,7 @@ impl Socket {
         let outcome = ready!(Pin::new(&mut **accept).poll(cx));
         let (socket, outcome) = match outcome {
             Ok(stream) => (Socket::Tls(Box::new(stream)), Ok(())),
-            Err((error, tcp)) => (Socket::Plain(tcp), Err(error)),
+            Err((error, UnderTls(tcp))) => (Socket::Plain(tcp), Err(error)),
         };
         *self = socket;
         Poll::Ready(outcome)
@@ -60,7 +60,7 @@ impl Socket {
     pub(super) fn tcp(&self) -> Option<&TcpStream> {
         match self {
             Socket::Plain(tcp) => Some(tcp),
-            Socket::Tls(tls) => Some(tls.get_ref().0),
+            Socket::Tls(tls) => Some(&tls.get_ref().0.0),
             Socket::Handshake(_) | Socket::Closed => None,
         }
     }
@@ -116,5 +116,44 @@ impl AsyncWrite for Socket {
             Socket::Tls(tls) => Pin::new(&mut **tls).poll_write_vectored(cx, bufs),
             Socket::Handshake(_) | Socket::Closed => not_open(),
         }
+    }
+}
+
+/// The socket as TLS uses it. TLS writes lists of records, and nearly always of one: the system has a shorter way for one.
+#[derive(Debug)]
+pub(super) struct UnderTls(TcpStream);
+
+impl AsyncRead for UnderTls {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for UnderTls {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match bufs {
+            [one] => Pin::new(&mut self.0).poll_write(cx, one),
+            several => Pin::new(&mut self.0).poll_write_vectored(cx, several),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 }
