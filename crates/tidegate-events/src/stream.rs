@@ -12,10 +12,13 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// Above so many bytes a snapshot is used again for the next subscriber, with the deltas since: encoding it
-/// anew for each of many subscribers that come at once would hold the stream up.
-const SHARED_BYTES: usize = 512 << 10;
-/// And for so many messages.
+/// anew for each of many subscribers that come at once would hold the stream up, and each would keep a text of its own until its client has
+/// read it.
+const SHARED_BYTES: usize = 4 << 10;
+/// And for so many messages, or as many as are about as long as itself.
 const SHARED_FOR: u64 = 4_096;
+/// About what a delta has.
+const DELTA_BYTES: usize = 128;
 
 /// How long a snapshot or a subscription may take to begin: it waits for the disk or the store.
 pub const READ_WITHIN: Duration = Duration::from_secs(2);
@@ -194,7 +197,8 @@ impl Stream {
     /// A snapshot to begin with; a large one may be of a moment ago, as the deltas since follow it.
     async fn recent(&self) -> Snapshot {
         let shared = self.shared().clone();
-        match shared.filter(|shared| self.log.is_near(shared.seen(), SHARED_FOR)) {
+        let lasts = |shared: &Snapshot| SHARED_FOR.min((shared.body.len() / DELTA_BYTES) as u64);
+        match shared.filter(|shared| self.log.is_near(shared.seen(), lasts(shared))) {
             Some(shared) => shared,
             None => self.durable_snapshot().await,
         }
