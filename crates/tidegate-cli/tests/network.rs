@@ -105,6 +105,7 @@ impl Reader {
 
     /// Runs a line as it is printed; a server until the next one.
     fn run(&mut self, line: &str) -> Output {
+        let line = &self.with_ports(line);
         let path = format!("{}:{}", self.folder.path("bin").display(), std::env::var("PATH").unwrap());
         let mut shell = Command::new("sh");
         shell
@@ -229,30 +230,61 @@ fn s4_from_another_host_the_guides_set_ups_hold() {
     assert_eq!(host.status(&format!("{direct}/livez"), &[]), "000", "only nginx is reached");
     drop(nginx);
 
-    // With tokens: on the network, with one.
-    reader.write(&blocks("## With tokens", "toml")[0]);
-    reader.follow(&blocks("## With tokens", "sh")[0]);
+    // With TLS and tokens: on the network, under the name in the certificate, with a token.
+    let with_tls = "## With TLS and tokens";
+    let shell = blocks(with_tls, "sh");
+    reader.follow(&shell[0]);
+    reader.write(&blocks(with_tls, "toml")[0]);
+    reader.follow(&shell[1]);
+    let named = format!("https://tidegate.example:{}", reader.http());
+    let resolve = format!("tidegate.example:{}:{}", reader.http(), host.here);
+    let ca = reader.folder.path("ca.pem").display().to_string();
+    let trusting = ["--cacert", &ca, "--resolve", &resolve];
+    let ask = |path: &str, args: &[&str]| host.status(&format!("{named}{path}"), &[&trusting, args].concat());
     let (ops, nginx) = (reader.bearer("ops"), reader.bearer("nginx"));
-    let hit = [&format!("{direct}/v1/hit")[..], "-d", r#"{"limiter":"login-ip","key":"192.0.2.1"}"#];
-    assert_eq!(host.status(&format!("{direct}/livez"), &[]), "200");
-    assert_eq!(host.status(hit[0], &hit[1..]), "401");
-    assert_eq!(host.status(hit[0], &[&hit[1..], &["-H", &ops]].concat()), "403");
+    let hit = ["-d", r#"{"limiter":"login-ip","key":"192.0.2.1"}"#];
+    assert_eq!(ask("/livez", &[]), "200");
+    assert_eq!(host.status(&format!("{named}/livez"), &["--resolve", &resolve]), "000", "nobody else's certificate");
+    assert_eq!(host.status(&format!("{direct}/v1/limiters"), &["-H", &ops]), "400", "no token in the clear");
+    assert_eq!(ask("/v1/hit", &hit), "401");
+    assert_eq!(ask("/v1/hit", &[&hit[..], &["-H", &ops]].concat()), "403");
     for status in ["200", "200", "200", "429"] {
-        assert_eq!(
-            host.status(hit[0], &[&hit[1..], &["-H", &nginx]].concat()),
-            status,
-            "refused ones were not charged"
-        );
+        assert_eq!(ask("/v1/hit", &[&hit[..], &["-H", &nginx]].concat()), status, "refused ones were not charged");
     }
-    let block = format!("{direct}/v1/limiters/login-ip/keys/x/block");
     for (bearer, status) in [(&nginx, "403"), (&ops, "200")] {
-        assert_eq!(host.status(&block, &["-X", "PUT", "-d", r#"{"for":"1h"}"#, "-H", bearer]), status);
+        let block = ["-X", "PUT", "-d", r#"{"for":"1h"}"#, "-H", bearer];
+        assert_eq!(ask("/v1/limiters/login-ip/keys/x/block", &block), status);
     }
     let udp = reader.ports[1].1;
     let pinged = host.run(TIDEGATE, &["udp", &format!("{}:{udp}", host.here), "ping"]);
     assert!(pinged.status.success(), "10.0.0.0/8 may ask: {}", stderr(&pinged));
     let pinged = reader.run(&format!("tidegate udp 127.0.0.1:{udp} ping"));
     assert!(!pinged.status.success(), "and nobody else: {}", stdout(&pinged));
+
+    // In a mesh: certificates instead of tokens.
+    let shell = blocks("## In a mesh", "sh");
+    reader.follow(&shell[0]);
+    let document = blocks("## In a mesh", "console")[0].replace("$ cat", "cat");
+    assert!(reader.run(&document).status.success(), "{document}");
+    reader.write(&blocks("## In a mesh", "toml")[0]);
+    reader.follow(&shell[1]);
+    let files =
+        |name: &str| ["pem", "key"].map(|end| reader.folder.path(&format!("{name}.{end}")).display().to_string());
+    let (login, monitor) = (files("login"), files("monitor"));
+    let by = |[cert, key]: &[String; 2], path: &str, args: &[&str]| {
+        ask(path, &[&["--cert", cert.as_str(), "--key", key.as_str()], args].concat())
+    };
+    assert_eq!(ask("/livez", &[]), "000", "no certificate, no handshake");
+    assert_eq!(by(&monitor, "/v1/hit", &hit), "403");
+    // One was spent by the guide's own command.
+    for status in ["200", "200", "429"] {
+        assert_eq!(by(&login, "/v1/hit", &hit), status, "refused ones were not charged");
+    }
+    assert_eq!(by(&login, "/v1/limiters", &[]), "403");
+    assert_eq!(by(&monitor, "/v1/limiters", &[]), "200");
+    assert_eq!(by(&monitor, "/v1/limiters", &["-H", "Host: evil.example"]), "403", "rebinding");
+    assert_eq!(by(&monitor, "/v1/limiters", &["-H", "Origin: https://evil.example"]), "403", "a browser that has one");
+    assert_eq!(by(&login, "/v1/limiters/login-ip/disable", &["-X", "POST"]), "403");
 
     // Open on purpose.
     let open = blocks("# How do I expose it safely?", "toml")[0]
