@@ -69,7 +69,7 @@ impl Site {
     fn metric(&self, name: &str) -> u64 {
         let page = tidegate_testkit::http::get(self.address, "/metrics", "").unwrap();
         let line = page.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}: {page}"));
-        line.trim().parse::<f64>().unwrap() as u64
+        line.trim().parse().unwrap()
     }
 
     fn taken(&self, what: &str) -> u64 {

@@ -5,6 +5,7 @@
 //! topic of this server's time. A client that does not read is noticed by the listener, as any other.
 //! Invariant: no client waits for another that does not read (promise C4).
 
+mod end;
 pub(crate) mod handshake;
 mod session;
 mod subscription;
@@ -23,6 +24,9 @@ use tidegate::Gate;
 use tidegate_events::Streams;
 use time::TimeTopic;
 use tokio::sync::watch;
+
+/// The version of STOMP that is spoken.
+const VERSION: &str = "1.2";
 
 /// Who begins a session, and what all sessions share.
 pub(crate) struct SessionContext {

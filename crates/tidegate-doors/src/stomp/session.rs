@@ -3,10 +3,11 @@
 //! Frames are taken one after another. A frame that cannot be taken ends the session with an ERROR that says
 //! why; nothing of it has been done then.
 
+use super::end::{End, refuse, shown};
 use super::subscription::{Ended, Label, follow, follow_time};
 use super::writer::{Gone, Writer};
-use super::{SessionContext, SessionPlaces, words};
-use crate::access::{Refusal, Scope, What};
+use super::{SessionContext, SessionPlaces, VERSION, words};
+use crate::access::{Scope, What};
 use crate::listener::{Connection, Order, Place, TooMuchUnread};
 use bytes::{Buf as _, BytesMut};
 use std::collections::HashMap;
@@ -15,13 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate_events::{Cut, Mode, NoEpoch, Outcome, Seen, Stream, SubmitError};
 use tidegate_wire::stomp::{self, Command, Frame};
-use tidegate_wire::websocket::{self, Assembly, Opcode, Violation};
+use tidegate_wire::websocket::{self, Assembly, Opcode};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, WriteHalf};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-/// The version of STOMP that is spoken.
-const VERSION: &str = "1.2";
 /// Longest id that is echoed, in bytes.
 const ID_BYTES_MAX: usize = 256;
 /// How long a client may take to say CONNECT.
@@ -103,61 +102,6 @@ fn scope_of(command: Command) -> Option<Scope> {
         Command::Unsubscribe | Command::Ack | Command::Nack | Command::Disconnect => None,
         // Always refused.
         Command::Transaction => None,
-    }
-}
-
-/// Why a session ends.
-enum End {
-    /// The client has gone, or said goodbye.
-    Gone,
-    Closing,
-    Violation(Violation),
-    /// The client speaks other versions of STOMP; it is told those that are spoken here.
-    OtherVersions(String),
-    Refused {
-        message: &'static str,
-        detail: String,
-        receipt: Option<String>,
-    },
-}
-
-impl End {
-    fn too_slow(write_timeout: Duration) -> End {
-        let seconds = write_timeout.as_secs_f32();
-        let detail = format!("nothing was read for {seconds} s; read faster, and subscribe again with from-clock");
-        End::Refused { message: "too slow", detail, receipt: None }
-    }
-
-    fn words(&self) -> bytes::Bytes {
-        match self {
-            End::Gone => words::close(1000),
-            End::Closing => words::close(1001),
-            End::Violation(violation) => {
-                words::last("bad WebSocket frame", &violation.to_string(), None, violation.status())
-            }
-            End::OtherVersions(detail) => {
-                words::last("version not supported", detail, Some(("version", VERSION)), 1008)
-            }
-            End::Refused { message, detail, receipt } => {
-                words::last(message, detail, receipt.as_deref().map(|id| ("receipt-id", id)), 1008)
-            }
-        }
-    }
-}
-
-fn refuse<T>(message: &'static str, detail: impl Into<String>) -> Result<T, End> {
-    Err(End::Refused { message, detail: detail.into(), receipt: None })
-}
-
-impl From<Refusal> for End {
-    fn from(Refusal { code, detail, .. }: Refusal) -> End {
-        End::Refused { message: code, detail, receipt: None }
-    }
-}
-
-impl From<Gone> for End {
-    fn from(Gone: Gone) -> End {
-        End::Gone
     }
 }
 
@@ -298,7 +242,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         let mut rest = message;
         loop {
             match stomp::read(&mut rest) {
-                Ok(Some(frame)) => self.take(&frame).await.map_err(|end| with_receipt(end, &frame))?,
+                Ok(Some(frame)) => self.take(&frame).await.map_err(|end| end.with_receipt(short_receipt(&frame)))?,
                 Ok(None) => return Ok(()),
                 Err(malformed) => return refuse("bad frame", malformed.to_string()),
             }
@@ -497,14 +441,9 @@ async fn until_beat(beat: Option<(Duration, Instant)>) {
     }
 }
 
-fn with_receipt(end: End, frame: &Frame<'_>) -> End {
-    match end {
-        End::Refused { message, detail, .. } => {
-            let receipt = frame.header("receipt").filter(|id| id.len() <= ID_BYTES_MAX).map(str::to_owned);
-            End::Refused { message, detail, receipt }
-        }
-        other => other,
-    }
+/// The receipt that a frame asks for, unless its id is too long to be echoed.
+fn short_receipt<'f>(frame: &'f Frame<'_>) -> Option<&'f str> {
+    frame.header("receipt").filter(|id| id.len() <= ID_BYTES_MAX)
 }
 
 /// Where a subscription goes on: after a clock value, of the history with that epoch if one is said.
@@ -540,9 +479,4 @@ fn heart_beats(text: &str) -> Option<(u64, u64)> {
     let (send, get) = text.split_once(',')?;
     let number = |text: &str| text.trim().parse::<u64>().ok().filter(|ms| *ms <= 86_400_000);
     number(send).zip(number(get))
-}
-
-fn shown(text: &str) -> String {
-    let short: String = text.chars().take(64).flat_map(char::escape_debug).collect();
-    format!("\"{short}\"")
 }
