@@ -58,7 +58,7 @@ enum Event {
     Beat,
     Request(Request),
     Reply(Option<Stored>),
-    Trouble,
+    Fault,
 }
 
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ impl World {
         for _ in 0..=world.below(4) {
             world.join();
         }
-        world.after(period / 3, 0, Event::Trouble);
+        world.after(period / 3, 0, Event::Fault);
         world
     }
 
@@ -154,8 +154,8 @@ impl World {
 
     fn happen(&mut self, node: u64, event: Event) -> Result<(), String> {
         match event {
-            Event::Trouble => {
-                self.trouble();
+            Event::Fault => {
+                self.fault();
                 return Ok(());
             }
             Event::Request(request) => {
@@ -179,7 +179,7 @@ impl World {
                 self.after(beat, node, Event::Beat);
             }
             Event::Reply(stored) => self.learn(node, stored)?,
-            Event::Request(_) | Event::Trouble => {}
+            Event::Request(_) | Event::Fault => {}
         }
         Ok(())
     }
@@ -274,7 +274,7 @@ impl World {
     }
 
     /// Something goes wrong, or is done on purpose.
-    fn trouble(&mut self) {
+    fn fault(&mut self) {
         let (period, left) = (self.period(), self.calm.saturating_sub(self.now));
         let many = self.nodes.len();
         let some: Vec<u64> = self.nodes.keys().copied().collect();
@@ -296,7 +296,7 @@ impl World {
         }
         let next = self.below(period);
         if self.now + next < self.calm {
-            self.after(next, 0, Event::Trouble);
+            self.after(next, 0, Event::Fault);
         }
     }
 

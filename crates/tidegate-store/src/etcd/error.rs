@@ -7,7 +7,7 @@ use crate::remote::{Meaning, StoreError};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Then {
     /// Nothing was changed, and another member may do better: it is asked.
-    Elsewhere,
+    AskAnother,
     /// Nothing was changed; it is asked again with a new token, once.
     LogIn,
     /// Nothing was changed, and asking again would not help: the caller gets the error.
@@ -18,9 +18,9 @@ pub(crate) enum Then {
 
 /// One row for each error reply: how it starts, what it means, what follows. The first that fits counts.
 pub(crate) const REPLIES: [(&str, Meaning, Then); 16] = [
-    ("etcdserver: no leader", Meaning::NoLeader, Then::Elsewhere),
-    ("etcdserver: leader changed", Meaning::NoLeader, Then::Elsewhere),
-    ("etcdserver: rpc not supported for learner", Meaning::Learner, Then::Elsewhere),
+    ("etcdserver: no leader", Meaning::NoLeader, Then::AskAnother),
+    ("etcdserver: leader changed", Meaning::NoLeader, Then::AskAnother),
+    ("etcdserver: rpc not supported for learner", Meaning::Learner, Then::AskAnother),
     ("etcdserver: request timed out", Meaning::TimedOut, Then::Unsure),
     ("etcdserver: server stopped", Meaning::Stopping, Then::Unsure),
     ("etcdserver: too many requests", Meaning::Overloaded, Then::Tell),
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn an_error_in_the_midst_of_a_stream() {
         let reply = json!({ "error": { "grpc_code": 14, "http_code": 503, "message": "etcdserver: no leader" } });
-        assert_eq!(understood("a:1", &reply).1, Then::Elsewhere);
+        assert_eq!(understood("a:1", &reply).1, Then::AskAnother);
     }
 
     /// The guide's table and this one cannot disagree.
@@ -101,7 +101,7 @@ mod tests {
         let guide = include_str!("../../../../docs/guide/etcd.md");
         let row = |start: &str, meaning: Meaning, then: Then| {
             let follows = match then {
-                Then::Elsewhere => "another member is asked",
+                Then::AskAnother => "another member is asked",
                 Then::LogIn => "logs in and asks again, once",
                 Then::Tell => "nothing was counted",
                 Then::Unsure => "may have been counted; not asked again",

@@ -131,7 +131,7 @@ impl Member {
             return Ok(json);
         }
         let (error, then) = understood(&self.address, &json);
-        if then == Then::Elsewhere {
+        if then == Then::AskAnother {
             self.shun(error.clone());
         }
         Err((error, then))
@@ -157,7 +157,7 @@ impl Member {
                     let why = format!("the connection broke: {}", broken.error());
                     match broken.take_message() {
                         None => return Err((self.ambiguous(why), Then::Unsure)),
-                        Some(_) if is_new => return Err((self.lost(why), Then::Elsewhere)),
+                        Some(_) if is_new => return Err((self.lost(why), Then::AskAnother)),
                         Some(_) => {}
                     }
                 }
@@ -183,7 +183,7 @@ impl Member {
             }
             Err(error) => {
                 self.shun(error.clone());
-                Err((error, Then::Elsewhere))
+                Err((error, Then::AskAnother))
             }
         }
     }

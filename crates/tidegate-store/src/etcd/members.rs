@@ -71,7 +71,7 @@ impl Members {
         for (index, member) in self.in_turn().filter(|(_, member)| member.breaker.answers()) {
             let answer: Answer = member.ask(&Ask { path, body, token: token.clone() }, by).await;
             match answer {
-                Err((error, Then::Elsewhere)) => last = (error, Then::Tell),
+                Err((error, Then::AskAnother)) => last = (error, Then::Tell),
                 answer => {
                     self.first.store(index, Relaxed);
                     return answer;

@@ -101,9 +101,9 @@ impl Link {
     }
 
     /// The connection, for a caller that can wait for so long.
-    fn connection(&self, patience: Duration) -> Result<(Connection, Arc<str>), StoreError> {
+    fn connection(&self, within: Duration) -> Result<(Connection, Arc<str>), StoreError> {
         match &*self.shared.state() {
-            State::Up(_, address) if !self.shared.breaker.is_worth_asking(patience) => {
+            State::Up(_, address) if !self.shared.breaker.is_worth_asking(within) => {
                 let why = "it is silent, and is asked now and then; look at its load, and at the network between";
                 Err(unusable(address, why.to_owned()))
             }

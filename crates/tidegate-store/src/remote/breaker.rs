@@ -18,7 +18,7 @@ pub(crate) struct Breaker {
 /// A caller that can wait this many times as long as the one that found the server silent asks it all the same: a
 /// listing must not fail because decisions, which have milliseconds, get no answer while it is made.
 #[allow(dead_code, reason = "etcd has no call that takes longer than a decision")]
-const PATIENT: u32 = 2;
+const TIMES_AS_LONG: u32 = 2;
 /// A caller that could wait for less than this is no sign that the server is silent.
 const WAITED_MIN: Duration = Duration::from_millis(1);
 /// How often a silent server is asked whether it is back.
@@ -36,8 +36,8 @@ impl Breaker {
 
     /// False: a caller that can wait for so long is not to ask.
     #[allow(dead_code, reason = "etcd has no call that takes longer than a decision")]
-    pub(crate) fn is_worth_asking(&self, patience: Duration) -> bool {
-        self.answers() || patience > PATIENT * Duration::from_micros(self.waited_us.load(Relaxed))
+    pub(crate) fn is_worth_asking(&self, within: Duration) -> bool {
+        self.answers() || within > TIMES_AS_LONG * Duration::from_micros(self.waited_us.load(Relaxed))
     }
 
     /// It was reached, or lost.
