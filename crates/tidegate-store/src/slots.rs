@@ -52,6 +52,9 @@ const STRIDE_MAX: usize = 19;
 
 /// Of 100 slots this many are used at most. Above it, probes get long.
 const LOAD_PERCENT: usize = 90;
+/// From so many on it should grow, where there is memory for it: a look-up takes 1.9 cache lines on average then, and at 90 of 100 it
+/// takes 2.9, of which a decision fetches two ahead.
+const CROWDED_PERCENT: usize = 82;
 /// Slots behind the capacity, for entries whose homes are the last ones.
 const SPARE_MIN: usize = 8;
 const SPARE_MAX: usize = 32;
@@ -101,6 +104,11 @@ impl Slots {
     /// Takes it one more, wherever its home is?
     pub(crate) fn has_room(&self) -> bool {
         self.len() < self.most() && self.end().checked_sub(1).is_some_and(|last| self.is_vacant(last))
+    }
+
+    /// Should it grow, if there is memory?
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.len() >= self.capacity() * CROWDED_PERCENT / 100 || !self.has_room()
     }
 
     /// The smallest capacity that takes this many.

@@ -18,10 +18,7 @@ impl Shard {
     /// Finds room for one more entry: free slots, then growth, then droppable ones.
     pub(super) fn make_place(&mut self, frame: &Frame<'_>, key_len: usize) -> bool {
         self.do_chores(frame);
-        if self.has_place(frame, key_len) {
-            return true;
-        }
-        if !self.slots.has_room() {
+        if self.slots.is_crowded() {
             self.grow(frame);
         }
         if !self.has_place(frame, key_len) {
@@ -62,7 +59,8 @@ impl Shard {
         }
         let growth = self.growth(frame).into_iter().flatten().find(|capacity| self.may_grow_to(frame, *capacity));
         if let Some(capacity) = growth
-            && !self.slots.has_room()
+            && self.slots.is_settled()
+            && self.slots.is_crowded()
         {
             self.begin_resize(&frame.shape, capacity);
         }
