@@ -7,10 +7,11 @@ use crate::config::Config;
 const OTHER_FILES: usize = 64;
 /// Connections that a door needs to be one.
 pub(crate) const CONNECTIONS_MIN: usize = 16;
-/// Address space of the process with an empty store: its code, and what the threads have as stacks and heaps.
+/// Address space of the process with an empty store: its code, its own heap, and the room in which a thread's heap is laid out.
 const OWN_BYTES: usize = 192 << 20;
-/// Address space of a thread's stack and first heap.
-const THREAD_BYTES: usize = 4 << 20;
+/// Address space of a thread: 64 MiB that the C library sets aside for its heap, whatever it uses of them, and its stack. A heap that
+/// finds no room shares another's; a thread that finds none for its stack cannot start.
+const THREAD_BYTES: usize = 68 << 20;
 
 /// Refuses to start where it could not serve.
 ///

@@ -41,7 +41,8 @@ async fn leave(leavers: &'static [u8], stayers: &'static [u8], period: Duration)
     let staying: Vec<_> = (0..3).map(|_| tokio::spawn(send(proxy.address(), stayers))).collect();
     within(window, period, async || var(&proxy, "waiting").await == 6).await?;
     drop(leaving);
-    within(window, period, async || true).await?;
+    // On a busy machine the proxy may hear of it when the next window has begun, and that window is not the stayers' alone.
+    within(window, period, async || var(&proxy, "waiting").await == 3).await?;
     for answer in staying {
         assert_eq!(status(&answer.await.unwrap()), 200);
     }
