@@ -226,7 +226,7 @@ impl Table {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the inner step of decide and hit_many, nowhere else")]
-    #[inline]
+    #[inline(always)]
     fn decide_locked(
         &self,
         cell: &Cell,

@@ -59,8 +59,8 @@ impl Slot {
         (self.len > 0).then_some(&self.bytes[..self.len])
     }
 
-    fn write(&mut self, request: &Request<'_>, reply: &Reply<'_>) {
-        self.len = reply.write(request.id, &mut self.bytes);
+    fn write(&mut self, id: Option<&[u8]>, reply: &Reply<'_>) {
+        self.len = reply.write(id, &mut self.bytes);
     }
 }
 
@@ -80,7 +80,7 @@ impl fmt::Debug for Scratch {
 /// A use that waits for the rest of its batch.
 struct Waiting<'d> {
     index: usize,
-    request: Request<'d>,
+    id: Option<&'d [u8]>,
     limiter: usize,
     key: Cow<'d, [u8]>,
 }
@@ -213,13 +213,13 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
     /// Answers a request, or has it wait for the rest of the batch.
     fn take(&mut self, index: usize, request: Request<'d>, datagram_len: usize) {
         match request.command {
-            Command::Ping => self.slots[index].write(&request, &Reply::Pong),
+            Command::Ping => self.slots[index].write(request.id, &Reply::Pong),
             Command::OverLimit(key) => {
                 let found = self.live.routes.find(self.caches, key);
                 if found.counted {
                     self.count(key);
                 }
-                self.use_key(index, request, found);
+                self.use_key(index, request.id, found);
             }
             Command::CheckLimit(json) => {
                 if let Some(check) = Check::read(index, request, json, datagram_len) {
@@ -236,24 +236,25 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
             Command::GetStats(key) => {
                 self.settle();
                 let stats = self.responder.stats(self.live, self.caches, key, self.batch.now());
-                self.slots[index].write(&request, &stats);
+                self.slots[index].write(request.id, &stats);
             }
             Command::GetSize => {
                 self.settle();
                 let size = self.size.get_or_insert_with(|| self.responder.size());
-                self.slots[index].write(&request, size);
+                self.slots[index].write(request.id, size);
             }
         }
     }
 
     /// Uses a key once: it waits for the rest of the batch, unless no limiter is asked.
-    fn use_key(&mut self, index: usize, request: Request<'d>, found: Found<'d>) {
+    #[inline]
+    fn use_key(&mut self, index: usize, id: Option<&'d [u8]>, found: Found<'d>) {
         let Found { key, route, counted } = found;
         match route {
-            Some(limiter) => self.waiting.push(Waiting { index, request, limiter, key }),
+            Some(limiter) => self.waiting.push(Waiting { index, id, limiter, key }),
             None => {
                 self.responder.counts.count_unrouted(&key, counted);
-                self.slots[index].write(&request, &Reply::UNLIMITED);
+                self.slots[index].write(id, &Reply::UNLIMITED);
                 (self.seen)(&key, None, None);
             }
         }
@@ -274,7 +275,7 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
             self.count(key.as_bytes());
         }
         let (index, found) = (check.index, Found { key: Cow::Owned(found.into_owned()), route, counted });
-        self.use_key(index, Request { id: None, command: Command::OverLimit(b"") }, found);
+        self.use_key(index, None, found);
     }
 
     /// Decides all that wait, and goes on with the checks until each is done.
@@ -285,7 +286,7 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
                 let slot = &mut self.slots[check.index];
                 check.take(slot.reply().unwrap_or_default());
                 if check.next_key().is_none() {
-                    check.finish(|request, reply| slot.write(request, reply));
+                    check.finish(|request, reply| slot.write(request.id, reply));
                 }
             }
             self.checks.retain(|check| check.next_key().is_some());
@@ -307,7 +308,7 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
                 HitAnswer::Disabled => (disabled(limiter), None),
                 HitAnswer::Unlimited => (Reply::UNLIMITED, None),
             };
-            slots[use_.index].write(&use_.request, &reply);
+            slots[use_.index].write(use_.id, &reply);
             seen(&use_.key, Some(limiter), ruling);
         });
         waiting.clear();
@@ -333,6 +334,7 @@ fn decided(ruling: &Ruling, period: Micros) -> Reply<'static> {
 }
 
 /// A limiter that is disabled allows all and counts nothing.
+#[cold]
 fn disabled(limiter: &Limiter) -> Reply<'static> {
     let limit = limiter.spec().rules.limits().first();
     Reply::OverLimit {

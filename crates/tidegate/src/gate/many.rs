@@ -1,9 +1,9 @@
 //! Many hits that came together and are answered together: doors that read in batches.
 
 use super::Gate;
-use super::limiter::{InForce, Limiter};
+use super::limiter::Limiter;
 use super::plan::{Check, NEVER, Plan, Role, UNLIMITED, answered};
-use crate::{Answer, AskError, Request};
+use crate::{Answer, AskError, LimiterSpec, Request};
 use std::borrow::Cow;
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Intent, Ruling};
@@ -70,7 +70,7 @@ impl Batch {
 impl HitAnswer {
     /// A ruling by the rules of `spec`.
     #[inline]
-    pub(super) fn ruled(spec: &InForce<'_>, ruling: Ruling) -> HitAnswer {
+    pub(super) fn ruled(spec: &LimiterSpec, ruling: Ruling) -> HitAnswer {
         let limit = spec.rules.limits().get(usize::from(ruling.limit_index));
         HitAnswer::Ruled { ruling, period: limit.map_or(Micros::ZERO, |limit| limit.period()) }
     }
@@ -92,14 +92,26 @@ impl Gate {
         if self.0.recorder.get().is_some() {
             hits.iter().for_each(|hit| self.record_hit(hit.limiter, hit.key, cost));
         }
+        // The common case, which `each` becomes a part of: one limiter, whose keys have the same rules.
+        if self.0.runtime.is_none()
+            && let Some(Hit { limiter, .. }) = hits.first()
+            && limiter.is_uniform()
+            && hits.iter().all(|hit| Arc::ptr_eq(&hit.limiter.table, &limiter.table))
+        {
+            let keys = hits.iter().map(|hit| hit.key);
+            return hit_same(limiter, keys, cost, batch.now, |place, spec, ruling| {
+                each(place, HitAnswer::ruled(spec, ruling));
+            });
+        }
+        self.hit_each_at_length(hits, cost, batch, &mut each);
+    }
+
+    /// The general case: a store on other machines, several limiters, or keys with different rules.
+    #[inline(never)]
+    fn hit_each_at_length(&self, hits: &[Hit<'_>], cost: u32, batch: &Batch, each: &mut dyn FnMut(usize, HitAnswer)) {
         if let Some(runtime) = &self.0.runtime {
             let answers = runtime.block_on(self.ask_each(hits, cost, batch));
             return answers.into_iter().enumerate().for_each(|(place, answer)| each(place, answer));
-        }
-        let Some(first) = hits.first() else { return };
-        if hits.iter().all(|hit| Arc::ptr_eq(&hit.limiter.table, &first.limiter.table)) {
-            let keys = hits.iter().map(|hit| hit.key);
-            return hit_all(first.limiter, keys, cost, batch.now, each);
         }
         // One pass for each limiter.
         let mut left: Vec<usize> = (0..hits.len()).collect();
@@ -251,12 +263,12 @@ fn hit_same<'k>(
     keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
     cost: u32,
     now: Micros,
-    mut each: impl FnMut(usize, &InForce<'_>, Ruling),
+    mut each: impl FnMut(usize, &Arc<LimiterSpec>, Ruling),
 ) {
-    let spec = limiter.in_force();
+    let spec: &Arc<LimiterSpec> = &limiter.in_force();
     let mut place = 0;
     limiter.table.hit_many(&spec.rules, keys, cost, now, |ruling| {
-        each(place, &spec, ruling);
+        each(place, spec, ruling);
         place += 1;
     });
 }
