@@ -218,13 +218,9 @@ impl Begun {
         link.begin(self.request);
         let mut silence = client.idle_timeout(*upstream_ticks);
         let mut sent = poll_fn(|cx| link.poll_answer(cx, &mut silence)).await;
-        if let Sent::UpstreamBroke(error) = &sent
-            && let Some(request) = link.take_unanswered(error)
-        {
-            drop(link);
-            link = Box::pin(self.exchange.resend(request, &slot, error)).await?;
-            silence.reset();
-            sent = poll_fn(|cx| link.poll_answer(cx, &mut silence)).await;
+        if matches!(sent, Sent::UpstreamBroke(_)) {
+            // Handed over whole, so that the future has no room for it while it waits.
+            (link, sent) = Box::pin(self.exchange.resend(link, sent, &slot, &mut silence)).await?;
         }
         match sent {
             Sent::Answered(head) => {
@@ -374,9 +370,18 @@ impl Exchange {
         }
     }
 
-    /// Sends a request on a new connection: the upstream had closed the one that it was sent on. Not after its window: there its start
+    /// Sends a request on a new connection, if the upstream had closed the one that it was sent on. Not after its window: there its start
     /// is not counted.
-    async fn resend(&self, request: Outgoing, slot: &Slot, error: &io::Error) -> Outcome<Box<Link>> {
+    async fn resend(
+        &self,
+        mut link: Box<Link>,
+        sent: Sent,
+        slot: &Slot,
+        silence: &mut IdleTimeout,
+    ) -> Outcome<(Box<Link>, Sent)> {
+        let Sent::UpstreamBroke(error) = &sent else { return Ok((link, sent)) };
+        let Some(request) = link.take_unanswered(error) else { return Ok((link, sent)) };
+        drop(link);
         let mut link = self.new_connection(&self.state().rules.load_full()).await?;
         if !slot.is_good(self.state().clock.now()) {
             self.client.pool().put_unused(link);
@@ -384,7 +389,9 @@ impl Exchange {
         }
         self.state().metrics.note_resent();
         link.begin(request);
-        Ok(link)
+        silence.reset();
+        let sent = poll_fn(|cx| link.poll_answer(cx, silence)).await;
+        Ok((link, sent))
     }
 
     /// An idle connection, or a new one.

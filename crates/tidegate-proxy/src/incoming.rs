@@ -72,7 +72,9 @@ fn read_one(input: &mut BytesMut, method: &Method) -> io::Result<Option<Head>> {
     };
     let status = StatusCode::from_u16(parsed.code.unwrap_or_default()).map_err(|_| bad("the status is none"))?;
     let is_http11 = parsed.version == Some(1);
-    let places: SmallVec<[Place; 16]> = parsed.headers.iter().map(|field| Place::of(input, field)).collect();
+    // Filled where it is: what `collect` returns would be copied.
+    let mut places = SmallVec::<[Place; 16]>::new();
+    places.extend(parsed.headers.iter().map(|field| Place::of(input, field)));
     let bytes = input.split_to(length).freeze();
     check_line_ends(&bytes, &places)?;
     let (headers, about) = fields_of(&bytes, &places)?;
