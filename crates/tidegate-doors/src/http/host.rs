@@ -71,11 +71,11 @@ static OF_A_NAME: [bool; 256] = {
 
 /// A colon without a port is allowed, and stands for none.
 fn is_port(port: &[u8]) -> bool {
-    let zeros = port.iter().take_while(|byte| **byte == b'0').count();
-    let digits = &port[zeros..];
-    digits.len() <= 5
-        && digits.iter().all(u8::is_ascii_digit)
-        && digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0')) <= u32::from(u16::MAX)
+    let mut number = 0;
+    port.iter().all(|digit| {
+        number = number * 10 + u32::from(digit.wrapping_sub(b'0'));
+        digit.is_ascii_digit() && number <= u32::from(u16::MAX)
+    })
 }
 
 #[cfg(test)]
