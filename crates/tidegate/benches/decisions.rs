@@ -14,7 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tidegate::{Algorithm, Clock, Gate, Hit, LimiterSpec, Policy, Rules, Settings};
 
-const COUNT: u32 = 1_000_000;
+/// Per day, and as many at once: so slow that no key is as if never used by the time that the housekeeping looks, which would drop it, and the
+/// next hit would make it anew.
+const COUNT: u32 = 1_000;
+const INTERVAL: Duration = Duration::from_millis(86_400);
 const BATCH: usize = 64;
 
 fn main() {
@@ -37,8 +40,12 @@ fn main() {
     }
 }
 
+fn quota() -> Quota {
+    Quota::with_period(INTERVAL).unwrap().allow_burst(NonZeroU32::new(COUNT).unwrap())
+}
+
 fn compare(keys: usize, threads: usize, rounds: usize) {
-    let peer = Arc::new(DefaultKeyedRateLimiter::<String>::keyed(Quota::per_second(NonZeroU32::new(COUNT).unwrap())));
+    let peer = Arc::new(DefaultKeyedRateLimiter::<String>::keyed(quota()));
     let gate = gate(false, 4 << 30);
     let ours = gate.limiter("bench").unwrap();
     for key in 0..keys {
@@ -112,7 +119,7 @@ fn name(key: usize) -> String {
 }
 
 fn gate(names: bool, max_memory: usize) -> Gate {
-    let rules = Rules::new(Algorithm::TokenBucket, &[format!("{COUNT} per second").parse().unwrap()]).unwrap();
+    let rules = Rules::new(Algorithm::TokenBucket, &[format!("{COUNT} per day").parse().unwrap()]).unwrap();
     let spec = LimiterSpec { names, ..LimiterSpec::new("bench", rules) };
     let settings = Settings { max_memory, ..Settings::default() };
     Gate::open(Policy::new(vec![spec]).unwrap(), &settings, Clock::process()).unwrap()
