@@ -5,6 +5,7 @@
 
 pub mod calendar;
 pub mod certificate;
+pub mod grpc;
 pub mod json;
 pub mod percent;
 pub mod resp;
