@@ -22,6 +22,15 @@ pub enum Intent {
     Peek,
 }
 
+/// What is asked of one key: how much, and whether it counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Demand {
+    /// How much.
+    pub cost: u32,
+    /// Hit or peek.
+    pub intent: Intent,
+}
+
 /// May a state take more memory?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
@@ -81,6 +90,9 @@ pub struct Subject<'a> {
     pub room: Room,
     /// What its word counts for.
     pub role: Role,
+    /// What is asked of this key, where it is not what the request asks of all its keys. A peek among hits has its say in the verdict, and is
+    /// not charged.
+    pub own: Option<Demand>,
 }
 
 /// What one subject says of the request. The decision describes the denying limit with the longest
@@ -141,11 +153,15 @@ pub fn decide_plain<M: Meter>(state: &mut M, limit: &Limit, now: Micros, cost: u
 }
 
 /// Decides a request of several keys: all of those that are enforced are charged, or none. A candidate changes nothing for any other.
+/// `cost` and `intent` are for the keys that have none of their own.
 pub fn decide_all(subjects: &mut [Subject<'_>], now: Micros, cost: u32, intent: Intent) -> Vec<Ruling> {
     subjects.iter_mut().for_each(|subject| subject.settle(now));
+    let of_all = Demand { cost, intent };
     let roles: Vec<Role> = subjects.iter().map(|subject| subject.role).collect();
-    let allowed: Vec<bool> = subjects.iter().map(|subject| subject.allows(now, cost)).collect();
+    let allows = |subject: &Subject<'_>| subject.allows(now, subject.own.unwrap_or(of_all).cost);
+    let allowed: Vec<bool> = subjects.iter().map(allows).collect();
     let conclude = |(index, subject): (usize, &mut Subject<'_>)| {
+        let Demand { cost, intent } = subject.own.unwrap_or(of_all);
         subject.conclude(all_allow(&roles, &allowed, index), now, cost, intent)
     };
     subjects.iter_mut().enumerate().map(conclude).collect()
@@ -332,6 +348,7 @@ mod tests {
                 states: if intent == Intent::Hit { &mut self.states } else { &mut copy },
                 room: Room::Free,
                 role: Role::Enforced,
+                own: None,
             };
             let ruling = decide(&mut subject, Micros::from_secs(at_s), cost, intent);
             self.blocked_until = subject.blocked_until;
@@ -388,6 +405,7 @@ mod tests {
                 states: &mut key.states,
                 room: Room::Free,
                 role: Role::Enforced,
+                own: None,
             });
             let rulings = decide_all(&mut subjects, Micros::ZERO, cost, Intent::Hit);
             let left = rulings.iter().map(|r| r.decision.remaining).collect::<Vec<_>>();
@@ -396,6 +414,33 @@ mod tests {
         assert_eq!(both(2), (Some(0), vec![0, 1]));
         assert_eq!(both(1), (Some(0), vec![0, 1]), "the user's denial leaves the address alone");
         assert_eq!(both(2), (Some(0), vec![0, 1]));
+    }
+
+    #[test]
+    fn a5_keys_with_costs_of_their_own_are_charged_together_or_not_at_all() {
+        let mut all =
+            ["2 per minute", "30 per minute", "5 per minute"].map(|limit| key(Algorithm::FixedWindow, &[limit]));
+        let mut ask = |costs: [(u32, Intent); 3]| {
+            let mut subjects: Vec<Subject<'_>> = all
+                .iter_mut()
+                .zip(costs)
+                .map(|(key, (cost, intent))| Subject {
+                    rules: &key.rules,
+                    blocked_until: Micros::ZERO,
+                    states: &mut key.states,
+                    room: Room::Free,
+                    role: Role::Enforced,
+                    own: Some(Demand { cost, intent }),
+                })
+                .collect();
+            let rulings = decide_all(&mut subjects, Micros::ZERO, 1_000, Intent::Hit);
+            rulings.iter().map(|r| (r.is_allowed(), r.decision.remaining)).collect::<Vec<_>>()
+        };
+        let (hit, peek) = (Intent::Hit, Intent::Peek);
+        assert_eq!(ask([(1, hit), (10, hit), (5, peek)]), [(true, 1), (true, 20), (true, 5)]);
+        assert_eq!(ask([(1, hit), (21, hit), (0, hit)]), [(true, 1), (false, 20), (true, 5)], "nothing is charged");
+        assert_eq!(ask([(1, hit), (20, hit), (6, peek)]), [(true, 1), (true, 20), (false, 5)], "a peek has its say");
+        assert_eq!(ask([(1, hit), (20, hit), (5, hit)]), [(true, 0), (true, 0), (true, 0)]);
     }
 
     #[test]

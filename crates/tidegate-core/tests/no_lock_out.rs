@@ -49,6 +49,7 @@ fn run(algorithm: Algorithm, seed: u64, steps: Steps) {
             states: &mut states,
             room: Room::Free,
             role: Default::default(),
+            own: None,
         };
         let ruling = all_or_nothing::decide(&mut subject, Micros::new(now).unwrap(), cost, Intent::Hit);
         *blocked_until = subject.blocked_until;

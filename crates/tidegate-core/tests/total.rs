@@ -29,8 +29,14 @@ fn t3_no_input_panics() {
             let intent = if random.below(3) == 0 { Intent::Peek } else { Intent::Hit };
             let room = if random.below(2) == 0 { Room::Free } else { Room::Exhausted };
             let (now, cost) = (random.time(), random.number());
-            let mut subject =
-                Subject { rules: &rules, blocked_until, states: &mut states, room, role: Default::default() };
+            let mut subject = Subject {
+                rules: &rules,
+                blocked_until,
+                states: &mut states,
+                room,
+                role: Default::default(),
+                own: None,
+            };
             let counted = all_or_nothing::increment(&mut subject, now, random.time(), random.number());
             let analysis = all_or_nothing::analyze(&mut subject, random.time(), IfBlocked::Recompute);
             assert_eq!((counted.is_some(), analysis.is_some()), (algorithm == Algorithm::Buckets, counted.is_some()));
@@ -58,6 +64,7 @@ fn t3_no_input_panics_in_the_sketch() {
             states: &mut states,
             room: Room::Free,
             role: Default::default(),
+            own: None,
         };
         let ruling = all_or_nothing::decide(&mut subject, now, cost, Intent::Hit);
         if ruling.is_allowed() {

@@ -18,7 +18,7 @@ use crate::stats::{self, KeyStats, Stats};
 use crate::table::Variants;
 use foldhash::quality::SeedableRandomState;
 use std::sync::Arc;
-use tidegate_core::all_or_nothing::{self, Intent, Room, Ruling};
+use tidegate_core::all_or_nothing::{self, Demand, Intent, Room, Ruling};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, Check, Compact, Limit, Micros, Rules, State};
 use tidegate_core::{average, fixed_window, sliding_window, token_bucket};
@@ -119,6 +119,15 @@ pub(crate) enum Place {
     Sketched,
 }
 
+/// What becomes of a key without a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Making {
+    /// Room is made for it, if that can be.
+    Room,
+    /// It had its chance, see [`Shard::reserve`].
+    Reserved,
+}
+
 /// A key's states, taken out of the shard for the rule to work on.
 #[derive(Debug)]
 pub(crate) struct Prepared {
@@ -165,18 +174,40 @@ impl Shard {
         Some(ruling)
     }
 
-    pub(crate) fn prepare(&mut self, frame: &Frame<'_>, hash: u64, key: &[u8], cost: u32, intent: Intent) -> Prepared {
+    /// Gives a key a slot, if there is room: for requests of several keys of this shard, which are prepared only then, so that no room
+    /// is made while states of another are out.
+    pub(crate) fn reserve(&mut self, frame: &Frame<'_>, hash: u64, key: &[u8]) {
+        let is_new = self.slots.find(hash).is_none() && !self.was_sketched(frame, hash);
+        if is_new && self.make_place(frame, key.len()) {
+            let index = self.insert(&frame.shape, hash, key);
+            let mut states = (0..frame.shape.states()).map(|_| State::fresh(frame.shape.algorithm)).collect();
+            self.save(&frame.shape, index, Micros::ZERO, &mut states);
+        }
+    }
+
+    /// Brings a key's states. `making` says whether room is made for a key without a slot; where none is, the sketch answers for it.
+    pub(crate) fn prepare(
+        &mut self,
+        frame: &Frame<'_>,
+        hash: u64,
+        key: &[u8],
+        Demand { cost, intent }: Demand,
+        making: Making,
+    ) -> Prepared {
         let mut states = std::mem::take(&mut self.rest.scratch);
         states.clear();
         let counts = intent == Intent::Hit && cost > 0;
+        let finds_place = |shard: &mut Shard| match making {
+            Making::Reserved if counts => false,
+            Making::Room if counts => shard.make_place(frame, key.len()),
+            _ => shard.could_make_place(frame, key.len()),
+        };
         let mut blocked_until = Micros::ZERO;
         let place = if let Some(index) = self.slots.find(hash) {
             blocked_until = Micros::saturating(self.slots.entry(index)[BLOCKED_UNTIL]);
             self.load(&frame.shape, index, intent, &mut states);
             Place::At(index)
-        } else if self.was_sketched(frame, hash)
-            || if counts { !self.make_place(frame, key.len()) } else { !self.could_make_place(frame, key.len()) }
-        {
+        } else if self.was_sketched(frame, hash) || !finds_place(&mut *self) {
             self.ensure_sketches(frame);
             let pairs = frame.rules.checks().zip(&self.rest.sketches);
             let estimate =

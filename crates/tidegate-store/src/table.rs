@@ -25,7 +25,7 @@ use crate::bare::{Guard, LINE_BYTES, Lock, prefetch};
 use crate::budget::Budget;
 use crate::layout::{Migration, Shape};
 use crate::panic_point;
-use crate::shard::{Counts, Frame, Place, Prepared, SHARD_BITS, SHARDS, Shard};
+use crate::shard::{Counts, Frame, Making, Place, Prepared, SHARD_BITS, SHARDS, Shard};
 use crate::slots;
 use crate::stats::KeyStats;
 use change::Current;
@@ -34,7 +34,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
-use tidegate_core::all_or_nothing::{self, Intent, Role, Ruling, Subject};
+use tidegate_core::all_or_nothing::{self, Demand, Intent, Role, Ruling, Subject};
 use tidegate_core::{Decision, Micros, Rate, Rules, Verdict};
 
 /// The states of one limiter's keys.
@@ -71,7 +71,7 @@ struct Cell {
 /// One key of a request of several.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// The limiter's table. Parts of one request have distinct tables.
+    /// The limiter's table. Parts of one request are distinct keys, of distinct tables or of one.
     pub table: &'a Table,
     /// Its rules.
     pub rules: &'a Rules,
@@ -79,6 +79,8 @@ pub struct Part<'a> {
     pub key: &'a [u8],
     /// What its word counts for.
     pub role: Role,
+    /// What is asked of it, where it is not what the request asks of all its keys.
+    pub own: Option<Demand>,
 }
 
 /// The answer for one key of a request, in full.
@@ -264,7 +266,7 @@ impl Table {
         let mut held = None;
         let rules = self.in_force(cell, shard, rules, &mut held);
         let frame = self.frame(shard, rules, now);
-        let mut prepared = shard.prepare(&frame, hash, key, cost, intent);
+        let mut prepared = shard.prepare(&frame, hash, key, Demand { cost, intent }, Making::Room);
         let mut subject = subject(rules, &mut prepared);
         let ruling = all_or_nothing::decide(&mut subject, now, cost, intent);
         prepared.blocked_until = subject.blocked_until;
@@ -474,6 +476,7 @@ fn subject<'a>(rules: &'a Rules, prepared: &'a mut Prepared) -> Subject<'a> {
         states: &mut prepared.states,
         room: prepared.room,
         role: Role::Enforced,
+        own: None,
     }
 }
 

@@ -39,7 +39,7 @@ fn rules(texts: &[&str]) -> Rules {
 }
 
 fn question<'a>(limiter: &'a str, rules: &'a Rules, key: &'a [u8]) -> Question<'a> {
-    Question { limiter, rules, key, names: false, layout: Layout::Native, role: Default::default() }
+    Question { limiter, rules, key, names: false, layout: Layout::Native, role: Default::default(), own: None }
 }
 
 fn by() -> Instant {
@@ -131,7 +131,14 @@ impl Run<'_> {
         let mut subjects: Vec<Subject<'_>> = parts
             .map(|(key, states)| {
                 let blocked_until = self.keys[*key].blocked_until;
-                Subject { rules: &self.rules, blocked_until, states, room: Room::Free, role: Default::default() }
+                Subject {
+                    rules: &self.rules,
+                    blocked_until,
+                    states,
+                    room: Room::Free,
+                    role: Default::default(),
+                    own: None,
+                }
             })
             .collect();
         let rulings = all_or_nothing::decide_all(&mut subjects, now, cost, intent);

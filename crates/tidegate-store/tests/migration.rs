@@ -43,7 +43,7 @@ fn check_of(algorithms: &[Algorithm], old: &[&str], new: &[&str], left: &[u32]) 
         assert!(hit(&before, &old, "k", 3));
         let after = table(&store, &new, true);
         assert!(Arc::ptr_eq(&before, &after));
-        let part = tidegate_store::Part { table: &after, rules: &new, key: b"k", role: Default::default() };
+        let part = tidegate_store::Part { table: &after, rules: &new, key: b"k", role: Default::default(), own: None };
         let (_, told) = tidegate_store::decide_all(&[part], 0, Intent::Peek, true, || Micros::from_secs(1_000));
         let found: Vec<u32> = told[0].decisions.iter().map(|decision| decision.remaining).collect();
         assert_eq!(found, left, "{algorithm:?}");

@@ -30,7 +30,7 @@ fn asked() -> Asked {
 }
 
 fn question<'a>(limiter: &'a str, rules: &'a Rules, key: &'a [u8]) -> Question<'a> {
-    Question { limiter, rules, names: true, key, layout: Layout::Native, role: Default::default() }
+    Question { limiter, rules, names: true, key, layout: Layout::Native, role: Default::default(), own: None }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

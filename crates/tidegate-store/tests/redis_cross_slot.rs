@@ -42,7 +42,7 @@ impl Pair {
     async fn ask(&self, redis: &Redis, intent: Intent, cost: u32) -> [(bool, u32, Reason); 2] {
         let question = |limiter, rules| {
             let key = self.name.as_bytes();
-            Question { limiter, rules, names: true, key, layout: Layout::Native, role: Default::default() }
+            Question { limiter, rules, names: true, key, layout: Layout::Native, role: Default::default(), own: None }
         };
         let questions = [question("user", &self.user), question("ip", &self.ip)];
         let by = tokio::time::Instant::now() + Duration::from_secs(10);

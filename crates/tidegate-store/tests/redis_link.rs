@@ -72,6 +72,7 @@ async fn ask(
         key: key.as_bytes(),
         layout: Layout::Native,
         role: Default::default(),
+        own: None,
     }];
     let asked = Asked { now: None, cost: 1, intent, explain: false, by: Instant::now() + patience };
     let (_, answers) = redis.decide(&question, &asked).await?;

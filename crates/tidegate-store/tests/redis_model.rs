@@ -227,6 +227,7 @@ impl Run {
             key: &self.keys[index].name,
             layout,
             role: Default::default(),
+            own: None,
         }
     }
 
@@ -266,7 +267,8 @@ impl Key {
 
     fn subject<T>(&mut self, rules: &Rules, act: impl FnOnce(&mut Subject<'_>) -> T) -> T {
         let (blocked_until, states) = (self.blocked_until, &mut self.states);
-        let mut subject = Subject { rules, blocked_until, states, room: Room::Free, role: Default::default() };
+        let mut subject =
+            Subject { rules, blocked_until, states, room: Room::Free, role: Default::default(), own: None };
         let done = act(&mut subject);
         self.blocked_until = subject.blocked_until;
         done

@@ -52,6 +52,7 @@ async fn a_blocked_key_takes_one_round_trip() {
             key: b"k",
             layout: Layout::Native,
             role: Default::default(),
+            own: None,
         };
         redis.decide(&[question], &hit(Duration::from_secs(5))).await.unwrap();
         let until = redis.block(&question, Micros::from_secs(600), soon()).await.unwrap().unwrap();
@@ -87,6 +88,7 @@ async fn keys_are_listed_though_decisions_time_out() {
         key: b"k",
         layout: Layout::Native,
         role: Default::default(),
+        own: None,
     };
     redis.decide(&[question], &hit(Duration::from_secs(5))).await.unwrap();
     proxy.set(Fault::Delay(Duration::from_millis(150)));

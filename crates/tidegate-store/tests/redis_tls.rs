@@ -35,6 +35,7 @@ async fn ask(host: &str, port: u16, files: TlsFiles) -> Result<bool, StoreError>
         key: b"u",
         layout: Layout::Native,
         role: Default::default(),
+        own: None,
     };
     let by = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
     let asked = Asked { now: None, cost: 1, intent: Intent::Hit, explain: false, by };

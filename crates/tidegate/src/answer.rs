@@ -23,6 +23,13 @@ pub enum Target<'a> {
         /// Attribute names and values.
         attributes: &'a [(&'a str, &'a [u8])],
     },
+    /// Every limiter of the domain whose attributes are exactly these, in this order: a descriptor of Envoy.
+    Descriptor {
+        /// The domain.
+        domain: &'a str,
+        /// Attribute names and values.
+        entries: &'a [(&'a str, &'a [u8])],
+    },
 }
 
 /// May this happen now?
@@ -50,6 +57,12 @@ impl<'a> Request<'a> {
     pub const fn of(domain: Option<&'a str>, attributes: &'a [(&'a str, &'a [u8])]) -> Request<'a> {
         let target = Target::Attributes { domain, attributes };
         Request { target, cost: 1, intent: Intent::Hit, explain: false }
+    }
+
+    /// A hit of cost 1 on the limiters of a domain whose attributes are exactly these.
+    #[must_use]
+    pub const fn of_descriptor(domain: &'a str, entries: &'a [(&'a str, &'a [u8])]) -> Request<'a> {
+        Request { target: Target::Descriptor { domain, entries }, cost: 1, intent: Intent::Hit, explain: false }
     }
 
     /// The same request at another cost.

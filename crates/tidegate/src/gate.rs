@@ -1,8 +1,9 @@
 //! The gate: a policy, a store and a clock that answer "may this happen now?".
 //!
 //! A request becomes a plan (`plan.rs`), the store decides it, and the answer is combined from what the limiters said. The
-//! engine does no arithmetic of its own. There are three ways in: one request now, on the embedded store ([`Gate::decide`]);
-//! one request, on any store ([`Gate::ask`]); many hits at once, on any store ([`Gate::hit_each`]). A gate is cheap to clone
+//! engine does no arithmetic of its own. There are four ways in: one request now, on the embedded store ([`Gate::decide`]);
+//! one request, on any store ([`Gate::ask`]); several that are charged together or not at all ([`Gate::ask_together`]); many hits at once, each
+//! on its own ([`Gate::hit_each`]). A gate is cheap to clone
 //! and to share, and its policy can be replaced while it is asked.
 
 mod degraded;
@@ -20,6 +21,7 @@ mod plan;
 mod shared_blocks;
 mod shares;
 mod standing;
+mod together;
 
 pub use info::{Cursor, LimiterInfo, Page, StoreHealth, Usage};
 pub use limiter::Limiter;
@@ -41,6 +43,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::{Micros, check_key};
 use tidegate_store::{Asked, Memory, Part, Question, Store, StoreError, decide_all};
@@ -230,9 +233,15 @@ impl Gate {
     /// Records a request that is answered, if requests are recorded: one load otherwise.
     #[inline]
     fn record_request(&self, request: &Request<'_>, plan: Option<&Plan<'_>>) {
-        if let Some(recorder) = self.0.recorder.get() {
-            let key = plan.and_then(|plan| plan.0.first()).map(|check| &*check.key);
-            recorder.request(request, key);
+        let Some(recorder) = self.0.recorder.get() else { return };
+        match (request.target, plan) {
+            // A trace's attributes would meet other limiters too.
+            (Target::Descriptor { .. }, Some(plan)) if request.intent == Intent::Hit => {
+                for check in plan.0.iter().filter(|check| check.candidacy.is_none_or(|one| one.replaces.is_none())) {
+                    self.record_hit(check.limiter, &check.key, request.cost);
+                }
+            }
+            _ => recorder.request(request, plan.and_then(|plan| plan.0.first()).map(|check| &*check.key)),
         }
     }
 
@@ -290,7 +299,12 @@ impl Gate {
 
     /// Until when the store may answer what is asked now.
     fn deadline(&self) -> Instant {
-        Instant::now() + self.0.failure.store_within
+        self.deadline_within(Duration::MAX)
+    }
+
+    /// The same for a caller that may wait less long.
+    fn deadline_within(&self, within: Duration) -> Instant {
+        Instant::now() + self.0.failure.store_within.min(within)
     }
 
     /// True when the states are in this process, so that no answer is waited for.

@@ -176,6 +176,8 @@ impl Recorder {
         let first = match request.target {
             Target::Limiter { key, .. } => key,
             Target::Attributes { attributes, .. } => attributes.first().map_or(&b""[..], |(_, value)| value),
+            // The gate hands over its limiters by name.
+            Target::Descriptor { .. } => return,
         };
         let hash = self.hash(key.unwrap_or(first));
         if hash <= self.sample {
@@ -264,6 +266,7 @@ impl Recorder {
                 }
                 out.push(b'}');
             }
+            Target::Descriptor { .. } => return false,
         }
         if cost != 1 {
             out.extend_from_slice(b",\"cost\":");

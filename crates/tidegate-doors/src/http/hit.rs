@@ -27,6 +27,7 @@ pub(crate) async fn answer(door: &Door, caller: &Caller, body: &[u8]) -> Result<
     let what = match target {
         Target::Limiter { name, .. } => What::Limiter(name),
         Target::Attributes { domain, .. } => What::Domain(domain),
+        Target::Descriptor { domain, .. } => What::Domain(Some(domain)),
     };
     caller.check(Scope::Check, what)?;
     let intent = if hit.peek { Intent::Peek } else { Intent::Hit };

@@ -6,7 +6,7 @@ use super::script::{Purpose, Script, pause_script, place, plain_token_bucket, sc
 use super::{Kind, Redis, StoreError};
 use crate::store::{Answers, Asked, Layout, Meaning, Question};
 use crate::table::PartAnswer;
-use tidegate_core::all_or_nothing::{self, Intent, Reason, Role, Ruling};
+use tidegate_core::all_or_nothing::{self, Demand, Intent, Reason, Role, Ruling};
 use tidegate_core::{Algorithm, Decision, Limit, Micros, Rate, Rules, Verdict};
 
 /// What `lua/decide.lua` is to do.
@@ -90,7 +90,7 @@ impl Redis {
         let allowed: Vec<bool> = answers.iter().map(|answer| !answer.is_known || answer.ruling.is_allowed()).collect();
         let mut at = at;
         for (index, question) in questions.iter().enumerate().filter(|(_, question)| !is_enforced(question)) {
-            let step = match (asked.intent, all_or_nothing::all_allow(&roles, &allowed, index)) {
+            let step = match (asked.of(question).intent, all_or_nothing::all_allow(&roles, &allowed, index)) {
                 (Intent::Peek, _) => Step::Peek,
                 (Intent::Hit, true) => Step::Hit,
                 (Intent::Hit, false) => Step::Deny,
@@ -107,6 +107,14 @@ impl Redis {
     }
 
     async fn decide_enforced(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
+        let (alone, own);
+        let (questions, asked) = match questions {
+            [question] if question.own.is_some() => {
+                (alone, own) = ([Question { own: None, ..*question }], asked.of(question));
+                (&alone[..], &own)
+            }
+            several => (several, asked),
+        };
         match questions {
             [question] if is_plain(question, asked) => match self.decide_plainly(question, asked).await? {
                 Some(answer) => Ok(answer),
@@ -158,7 +166,7 @@ impl Redis {
         asked: &Asked,
     ) -> Result<ScriptReply, StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Decide, questions)?;
-        let count = step.len() + questions.iter().map(subject_len).sum::<usize>();
+        let count = step.len() + questions.iter().map(|question| 1 + subject_len(question)).sum::<usize>();
         let reply = self.run(asked.by, script, &keys, count, |args| {
             now_argument(args, asked.now);
             args.number(width);
@@ -168,7 +176,10 @@ impl Redis {
             if let Step::Charge { pending } = step {
                 args.number(pending.get());
             }
-            questions.iter().for_each(|question| self.subject(args, question));
+            for question in questions {
+                own_argument(args, question.own);
+                self.subject(args, question);
+            }
         });
         let said = script_reply(&reply.await?, questions).ok_or_else(|| self.garbled("not a decision"))?;
         for (question, listed) in questions.iter().zip(&said.listed) {
@@ -252,6 +263,15 @@ pub(super) fn now_argument(args: &mut Writer<'_>, now: Option<Micros>) {
     match now {
         Some(now) => args.number(now.get()),
         None => args.part(b""),
+    }
+}
+
+/// What is asked of a key where it is not what is asked of all: its cost, with a minus where it is a peek.
+fn own_argument(args: &mut Writer<'_>, own: Option<Demand>) {
+    match own {
+        None => args.part(b""),
+        Some(Demand { cost, intent: Intent::Hit }) => args.number(cost.into()),
+        Some(Demand { cost, intent: Intent::Peek }) => args.part(format!("-{cost}").as_bytes()),
     }
 }
 

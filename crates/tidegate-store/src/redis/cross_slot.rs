@@ -45,21 +45,21 @@ impl Redis {
         questions: &[Question<'_>],
         asked: &Asked,
     ) -> Result<Answers, StoreError> {
-        let peek = Asked { intent: Intent::Peek, ..*asked };
-        let looks = questions.iter().map(|question| self.look(question, &peek));
+        let looks = questions.iter().map(|question| self.look(question, asked));
         let looked: Vec<One> = try_join_all(looks).await?;
         let all_allow = looked.iter().all(|(_, answer)| answer.ruling.is_allowed());
-        let said = match asked.intent {
-            Intent::Hit if asked.cost > 0 && all_allow => self.charge_all(questions, asked, looked).await?,
-            Intent::Hit if asked.cost > 0 => self.deny_all(questions, asked, looked).await,
-            _ => looked,
+        let said = match questions.iter().any(|question| counts(question, asked)) {
+            true if all_allow => self.charge_all(questions, asked, looked).await?,
+            true => self.deny_all(questions, asked, looked).await,
+            false => looked,
         };
         let at = said.iter().map(|(at, _)| *at).max().unwrap_or(Micros::ZERO);
         Ok((at, said.into_iter().map(|(_, answer)| answer).collect()))
     }
 
-    async fn look(&self, question: &Question<'_>, peek: &Asked) -> Result<One, StoreError> {
-        let (at, answers) = self.decide_sharded(question, peek).await?;
+    async fn look(&self, question: &Question<'_>, asked: &Asked) -> Result<One, StoreError> {
+        let (question, asked) = (Question { own: None, ..*question }, asked.of(question));
+        let (at, answers) = self.decide_sharded(&question, &Asked { intent: Intent::Peek, ..asked }).await?;
         answers.into_iter().next().map(|answer| (at, answer)).ok_or_else(|| self.garbled("not one decision"))
     }
 
@@ -67,7 +67,7 @@ impl Redis {
     /// look is the answer, whatever becomes of that: nothing was charged.
     async fn deny_all(&self, questions: &[Question<'_>], asked: &Asked, looked: Vec<One>) -> Vec<One> {
         let denials = questions.iter().zip(looked).map(async |(question, seen)| {
-            if seen.1.ruling.is_allowed() {
+            if seen.1.ruling.is_allowed() || !counts(question, asked) {
                 return seen;
             }
             match self.deny(question, asked).await {
@@ -96,8 +96,9 @@ impl Redis {
     ) -> Result<Vec<One>, StoreError> {
         let looked = said.clone();
         let mut charges: Vec<Charge> = Vec::new();
-        for (turn, place) in order(questions).into_iter().enumerate() {
-            let pending = turn + 1 < questions.len() && keeps_pending(&questions[place]);
+        let charged: Vec<usize> = order(questions).into_iter().filter(|at| counts(&questions[*at], asked)).collect();
+        for (turn, place) in charged.iter().copied().enumerate() {
+            let pending = turn + 1 < charged.len() && keeps_pending(&questions[place]);
             match self.charge(&questions[place], asked, pending).await {
                 Ok((one, marks)) if one.1.ruling.is_allowed() => {
                     said[place] = one;
@@ -155,13 +156,19 @@ impl Redis {
         let reply = self.run(asked.by, script, &keys, count, |args| {
             now_argument(args, asked.now);
             args.number(width);
-            args.number(asked.cost.into());
+            args.number(asked.of(question).cost.into());
             args.number(marks.len() as u64);
             marks.iter().for_each(|mark| args.part(mark));
             self.subject(args, question);
         });
         reply.await.map(drop)
     }
+}
+
+/// Is this key charged if all allow?
+fn counts(question: &Question<'_>, asked: &Asked) -> bool {
+    let Asked { cost, intent, .. } = asked.of(question);
+    intent == Intent::Hit && cost > 0
 }
 
 /// The end of a charge is sent though the deadline may have passed.

@@ -91,6 +91,7 @@ mod tests {
             key: b"user-1",
             layout: Layout::Native,
             role: Default::default(),
+            own: None,
         };
         let all = ["tg:{api/ab}:s:user-1", "tg:{api/ab}:t", "tg:{api/ab}:b"].map(|name| name.as_bytes().to_vec());
         assert_eq!(keys(&question, false), all);

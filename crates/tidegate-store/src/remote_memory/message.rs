@@ -3,7 +3,7 @@
 use super::frame::{Reader, Writer};
 use crate::store::{Answers, Layout, Question};
 use crate::table::{Listing, PartAnswer};
-use tidegate_core::all_or_nothing::{Analysis, Reason, Role, Ruling};
+use tidegate_core::all_or_nothing::{Analysis, Demand, Intent, Reason, Role, Ruling};
 use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Decision, LIMITS_MAX, Limit, Rate, Rules, Verdict};
 
@@ -53,12 +53,13 @@ pub(super) struct Asked {
     pub(super) names: bool,
     key: Vec<u8>,
     role: Role,
+    own: Option<Demand>,
 }
 
 impl Asked {
     pub(super) fn question(&self) -> Question<'_> {
-        let Asked { limiter, rules, names, key, role } = self;
-        Question { limiter, rules, names: *names, key, layout: Layout::Native, role: *role }
+        let Asked { limiter, rules, names, key, role, own } = self;
+        Question { limiter, rules, names: *names, key, layout: Layout::Native, role: *role, own: *own }
     }
 }
 
@@ -70,6 +71,8 @@ pub(super) fn write_question(to: &mut Writer, question: &Question<'_>) {
     let replaces = if let Role::Candidate { replaces } = question.role { Some(replaces) } else { None };
     to.flag(replaces.is_some());
     to.maybe(replaces.flatten().map(u64::from));
+    to.maybe(question.own.map(|own| own.cost.into()));
+    to.flag(question.own.is_none_or(|own| own.intent == Intent::Hit));
 }
 
 pub(super) fn read_question(from: &mut Reader<'_>) -> Option<Asked> {
@@ -80,7 +83,13 @@ pub(super) fn read_question(from: &mut Reader<'_>) -> Option<Asked> {
         (true, None) => Role::Candidate { replaces: None },
         (true, Some(index)) => Role::Candidate { replaces: Some(u8::try_from(index).ok()?) },
     };
-    Some(Asked { limiter, rules, names, key, role })
+    let (cost, is_hit) = (from.maybe()?, from.flag()?);
+    let intent = if is_hit { Intent::Hit } else { Intent::Peek };
+    let own = match cost {
+        Some(cost) => Some(Demand { cost: u32::try_from(cost).ok()?, intent }),
+        None => None,
+    };
+    Some(Asked { limiter, rules, names, key, role, own })
 }
 
 fn write_rules(to: &mut Writer, rules: &Rules) {

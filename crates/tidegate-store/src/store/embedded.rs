@@ -72,7 +72,7 @@ impl Backend for Embedded {
         let tables = questions.iter().map(|question| self.table(question.limiter)).collect::<Result<Vec<_>, _>>()?;
         let parts = tables.iter().zip(questions);
         let parts: Vec<Part<'_>> =
-            parts.map(|(table, Question { rules, key, role, .. })| Part { table, rules, key, role: *role }).collect();
+            parts.map(|(table, q)| Part { table, rules: q.rules, key: q.key, role: q.role, own: q.own }).collect();
         Ok(decide_all(&parts, asked.cost, asked.intent, asked.explain, || self.now(asked.now)))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::table::PartAnswer;
 use std::time::Duration;
-use tidegate_core::all_or_nothing::{Intent, Role};
+use tidegate_core::all_or_nothing::{Demand, Intent, Role};
 use tidegate_core::replicas::ReplicaId;
 use tidegate_core::{Algorithm, Limit, Micros, Rules};
 use tokio::time::Instant;
@@ -22,6 +22,8 @@ pub struct Question<'a> {
     pub layout: Layout,
     /// What its word counts for; a candidate's index of the one that it would replace is that of a question.
     pub role: Role,
+    /// What is asked of this key, where it is not what the request asks of all its keys.
+    pub own: Option<Demand>,
 }
 
 /// How a limiter's states lie in a store.
@@ -39,14 +41,23 @@ pub enum Layout {
 pub struct Asked {
     /// The time of a manual clock, which takes the place of the store's; `None`: the store's own clock counts.
     pub now: Option<Micros>,
-    /// How much.
+    /// How much, of each key that has no demand of its own.
     pub cost: u32,
-    /// Hit or peek.
+    /// Hit or peek, likewise.
     pub intent: Intent,
     /// With what every limit says.
     pub explain: bool,
     /// Until when the answer is of use.
     pub by: Instant,
+}
+
+impl Asked {
+    /// What is asked of this key.
+    #[must_use]
+    pub fn of(&self, question: &Question<'_>) -> Asked {
+        let Demand { cost, intent } = question.own.unwrap_or(Demand { cost: self.cost, intent: self.intent });
+        Asked { cost, intent, ..*self }
+    }
 }
 
 /// The time of a question that is no decision, and its deadline.

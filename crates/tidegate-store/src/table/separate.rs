@@ -1,8 +1,8 @@
 //! Increment and analyze: the two halves of what a hit does in one step, for buckets.
 
 use super::{Table, subject};
-use crate::shard::{Frame, Prepared, Shard};
-use tidegate_core::all_or_nothing::{self, Analysis, IfBlocked, Intent};
+use crate::shard::{Frame, Making, Prepared, Shard};
+use tidegate_core::all_or_nothing::{self, Analysis, Demand, IfBlocked, Intent};
 use tidegate_core::{Micros, Rules};
 
 impl Table {
@@ -19,7 +19,8 @@ impl Table {
         let hash = self.hash(key);
         self.with_shard(rules, hash, clock, |shard, frame| {
             let (now, at) = (frame.now, at.unwrap_or(frame.now));
-            let mut prepared = shard.prepare(frame, hash, key, count, Intent::Hit);
+            let mut prepared =
+                shard.prepare(frame, hash, key, Demand { cost: count, intent: Intent::Hit }, Making::Room);
             let counted = all_or_nothing::increment(&mut subject(frame.rules, &mut prepared), now, at, count);
             put_back(shard, frame, hash, key, count, prepared, counted == Some(true));
             Some((now, counted?))
@@ -37,7 +38,7 @@ impl Table {
     ) -> Option<(Micros, Analysis)> {
         let hash = self.hash(key);
         self.with_shard(rules, hash, clock, |shard, frame| {
-            let mut prepared = shard.prepare(frame, hash, key, 0, Intent::Hit);
+            let mut prepared = shard.prepare(frame, hash, key, Demand { cost: 0, intent: Intent::Hit }, Making::Room);
             let mut subject = subject(frame.rules, &mut prepared);
             let analysis = all_or_nothing::analyze(&mut subject, frame.now, if_blocked);
             prepared.blocked_until = subject.blocked_until;

@@ -1,16 +1,18 @@
-//! Requests of several keys, which live in several tables.
+//! Requests of several keys, which live in several tables or in one.
 //!
-//! Invariant: shards are locked in one global order, so that two such requests cannot wait for each other.
+//! Invariant: shards are locked in one global order, each once, so that two such requests cannot wait for each other; and none is unlocked
+//! before the last key has its states back.
 
 use super::change::Current;
 use super::{Cell, Part, PartAnswer, shard_of, subject};
 use crate::bare::Guard;
-use crate::shard::{Place, Prepared, Shard};
+use crate::shard::{Making, Place, Prepared, Shard};
 use std::sync::Arc;
-use tidegate_core::all_or_nothing::{self, Intent, Role, Subject};
+use tidegate_core::all_or_nothing::{self, Demand, Intent, Role, Subject};
 use tidegate_core::{Decision, Micros, Rules};
 
-/// Decides a request of several keys, all or nothing. `clock` is read once all shards are locked.
+/// Decides a request of several keys, all or nothing. `cost` and `intent` are for keys that have none of their own. `clock` is read once all
+/// shards are locked.
 pub fn decide_all(
     parts: &[Part<'_>],
     cost: u32,
@@ -18,60 +20,67 @@ pub fn decide_all(
     explain: bool,
     clock: impl FnOnce() -> Micros,
 ) -> (Micros, Vec<PartAnswer>) {
-    let locked = lock_in_order(parts);
+    let (mut shards, keys) = lock_in_order(parts, Demand { cost, intent });
     let now = clock();
-    let mut keys: Vec<PreparedKey<'_>> = locked.into_iter().map(|key| key.prepare(now, cost, intent)).collect();
+    let making = if shards.len() == keys.len() { Making::Room } else { Making::Reserved };
+    if making == Making::Reserved {
+        // Twice: making room for a later key may drop an earlier one, which is still as fresh as it came.
+        (0..2).for_each(|_| keys.iter().for_each(|key| key.reserve(&mut shards[key.shard], now)));
+    }
+    let mut keys: Vec<PreparedKey<'_>> = keys.into_iter().map(|key| key.prepare(&mut shards, now, making)).collect();
     let mut subjects: Vec<Subject<'_>> = keys.iter_mut().map(PreparedKey::subject).collect();
     let mut answers = answer_all(&mut subjects, now, cost, intent, explain);
     drop(subjects);
     let roles: Vec<Role> = parts.iter().map(|part| part.role).collect();
     let allowed: Vec<bool> = answers.iter().map(|answer| answer.ruling.is_allowed()).collect();
-    // No shard is unlocked before the last one has its states back.
-    let mut shards: Vec<Guard<'_, Shard>> = Vec::with_capacity(parts.len());
     for (index, (key, answer)) in keys.into_iter().zip(&mut answers).enumerate() {
         let all_allow = all_or_nothing::all_allow(&roles, &allowed, index);
         answer.sketched = key.prepared.place == Place::Sketched;
-        shards.push(key.conclude(answer, all_allow, now, cost, intent));
+        key.conclude(&mut shards, answer, all_allow, now);
     }
     drop(shards);
     (now, answers)
 }
 
-/// Locks the shard of each part in the global order: by table, then by shard. Returns them in the order of the parts.
-fn lock_in_order<'a>(parts: &'a [Part<'a>]) -> Vec<LockedKey<'a>> {
-    let mut keys: Vec<HashedKey<'a>> = parts.iter().enumerate().map(HashedKey::new).collect();
+/// Locks the shards of the parts in the global order: by table, then by shard. Returns the keys in the order of the parts.
+fn lock_in_order<'a>(parts: &'a [Part<'a>], of_all: Demand) -> (Vec<Guard<'a, Shard>>, Vec<HashedKey<'a>>) {
+    let mut keys: Vec<HashedKey<'a>> =
+        parts.iter().enumerate().map(|(index, part)| HashedKey::new(index, part, of_all)).collect();
     keys.sort_unstable_by_key(HashedKey::place);
-    debug_assert!(keys.windows(2).all(|pair| pair[0].place().0 != pair[1].place().0), "distinct tables");
-    let mut locked: Vec<LockedKey<'a>> = keys.into_iter().map(HashedKey::lock).collect();
-    locked.sort_unstable_by_key(|locked| locked.key.index);
-    locked
+    let mut shards: Vec<Guard<'a, Shard>> = Vec::with_capacity(keys.len());
+    let mut last = None;
+    for key in &mut keys {
+        if last != Some(key.place()) {
+            last = Some(key.place());
+            shards.push(key.part.table.locked(key.cell()));
+        }
+        key.shard = shards.len() - 1;
+    }
+    keys.sort_unstable_by_key(|key| key.index);
+    (shards, keys)
 }
 
 /// One key of the request, and where it stands among the others.
 struct HashedKey<'a> {
     index: usize,
     part: &'a Part<'a>,
+    demand: Demand,
     hash: u64,
-}
-
-/// The same with its shard locked.
-struct LockedKey<'a> {
-    key: HashedKey<'a>,
-    shard: Guard<'a, Shard>,
+    /// Which of the locked shards is its own.
+    shard: usize,
 }
 
 /// The same with its states taken out of the shard, for the rule of all or nothing to work on.
 struct PreparedKey<'a> {
     key: HashedKey<'a>,
-    shard: Guard<'a, Shard>,
     /// The rules in force, where the table has gone over to others than the caller's.
     current: Option<Arc<Current>>,
     prepared: Prepared,
 }
 
 impl<'a> HashedKey<'a> {
-    fn new((index, part): (usize, &'a Part<'a>)) -> HashedKey<'a> {
-        HashedKey { index, part, hash: part.table.hash(part.key) }
+    fn new(index: usize, part: &'a Part<'a>, of_all: Demand) -> HashedKey<'a> {
+        HashedKey { index, part, demand: part.own.unwrap_or(of_all), hash: part.table.hash(part.key), shard: 0 }
     }
 
     fn place(&self) -> (usize, usize) {
@@ -82,45 +91,40 @@ impl<'a> HashedKey<'a> {
         self.part.table.cell(self.hash)
     }
 
-    fn lock(self) -> LockedKey<'a> {
-        let shard = self.part.table.locked(self.cell());
-        LockedKey { key: self, shard }
+    /// Finds a slot for a key that is to be charged, before the states of any are out.
+    fn reserve(&self, shard: &mut Shard, now: Micros) {
+        let (table, mut current) = (self.part.table, None);
+        if self.demand.intent == Intent::Hit && self.demand.cost > 0 {
+            let rules = table.in_force(self.cell(), shard, self.part.rules, &mut current);
+            let frame = table.frame(shard, rules, now);
+            shard.reserve(&frame, self.hash, self.part.key);
+        }
     }
-}
 
-impl<'a> LockedKey<'a> {
-    fn prepare(self, now: Micros, cost: u32, intent: Intent) -> PreparedKey<'a> {
-        let LockedKey { key, mut shard } = self;
-        let (table, mut current) = (key.part.table, None);
-        let rules = table.in_force(key.cell(), &mut shard, key.part.rules, &mut current);
-        let frame = table.frame(&shard, rules, now);
-        let prepared = shard.prepare(&frame, key.hash, key.part.key, cost, intent);
-        PreparedKey { key, shard, current, prepared }
+    fn prepare(self, shards: &mut [Guard<'a, Shard>], now: Micros, making: Making) -> PreparedKey<'a> {
+        let shard = &mut *shards[self.shard];
+        let (table, mut current) = (self.part.table, None);
+        let rules = table.in_force(self.cell(), shard, self.part.rules, &mut current);
+        let frame = table.frame(shard, rules, now);
+        let prepared = shard.prepare(&frame, self.hash, self.part.key, self.demand, making);
+        PreparedKey { key: self, current, prepared }
     }
 }
 
 impl<'a> PreparedKey<'a> {
     fn subject(&mut self) -> Subject<'_> {
-        let subject = subject(rules_in_force(self.key.part, self.current.as_ref()), &mut self.prepared);
-        Subject { role: self.key.part.role, ..subject }
+        let rules = rules_in_force(self.key.part, self.current.as_ref());
+        Subject { role: self.key.part.role, own: Some(self.key.demand), ..subject(rules, &mut self.prepared) }
     }
 
-    /// Puts the states back, charged if all keys allow. The shard stays locked.
-    fn conclude(
-        self,
-        answer: &PartAnswer,
-        all_allow: bool,
-        now: Micros,
-        cost: u32,
-        intent: Intent,
-    ) -> Guard<'a, Shard> {
-        let PreparedKey { key, mut shard, current, prepared } = self;
-        let table = key.part.table;
-        let frame = table.frame(&shard, rules_in_force(key.part, current.as_ref()), now);
+    /// Puts the states back, charged if all keys allow.
+    fn conclude(self, shards: &mut [Guard<'a, Shard>], answer: &PartAnswer, all_allow: bool, now: Micros) {
+        let PreparedKey { key, current, prepared } = self;
+        let (table, shard) = (key.part.table, &mut *shards[key.shard]);
+        let frame = table.frame(shard, rules_in_force(key.part, current.as_ref()), now);
         let prepared = Prepared { blocked_until: answer.blocked_until, ..prepared };
-        let (cell, name) = (key.cell(), key.part.key);
-        table.conclude(cell, &mut shard, &frame, key.hash, name, cost, intent, prepared, &answer.ruling, all_allow);
-        shard
+        let (cell, name, Demand { cost, intent }) = (key.cell(), key.part.key, key.demand);
+        table.conclude(cell, shard, &frame, key.hash, name, cost, intent, prepared, &answer.ruling, all_allow);
     }
 }
 
@@ -137,8 +141,9 @@ pub(crate) fn answer_all(
     intent: Intent,
     explain: bool,
 ) -> Vec<PartAnswer> {
+    let before = |subject: &mut Subject<'_>| subject.decisions(now, subject.own.map_or(cost, |own| own.cost));
     let verdicts: Vec<Vec<Decision>> = match explain {
-        true => subjects.iter_mut().map(|subject| subject.decisions(now, cost)).collect(),
+        true => subjects.iter_mut().map(before).collect(),
         false => Vec::new(),
     };
     let rulings = all_or_nothing::decide_all(subjects, now, cost, intent);

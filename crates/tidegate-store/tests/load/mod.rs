@@ -148,6 +148,7 @@ async fn hit(store: &Redis, rules: &Rules, key: &str) -> Result<bool, StoreError
         key: key.as_bytes(),
         layout: Layout::Native,
         role: Default::default(),
+        own: None,
     };
     let by = tokio::time::Instant::now() + DEADLINE;
     let asked = Asked { now: None, cost: 1, intent: Intent::Hit, explain: false, by };

@@ -137,7 +137,7 @@ impl Gate {
         limiter.spec.on_failure.unwrap_or(self.0.failure.on_failure)
     }
 
-    fn note_degraded(&self) {
+    pub(super) fn note_degraded(&self) {
         self.0.degraded.fetch_add(1, Relaxed);
     }
 }
@@ -146,7 +146,7 @@ impl Gate {
 const TRY_AGAIN: Micros = Micros::from_secs(1);
 
 /// An answer that says how it came about: no limit was asked.
-fn marked(answer: Answer, mode: OnFailure) -> Answer {
+pub(super) fn marked(answer: Answer, mode: OnFailure) -> Answer {
     Answer {
         degraded: Some(mode),
         reason: Reason::Degraded,
@@ -161,7 +161,7 @@ fn marked(answer: Answer, mode: OnFailure) -> Answer {
 
 /// An answer by this process's share of the limits; `decided` is the limiter that decided, with its whole limits. A cost that
 /// is above the share alone can pass when the store is back; one above a whole limit never can, and is told that limit.
-fn by_share(answer: Answer, decided: Option<&Arc<LimiterSpec>>, cost: u32) -> Answer {
+pub(super) fn by_share(answer: Answer, decided: Option<&Arc<LimiterSpec>>, cost: u32) -> Answer {
     let answer = Answer { degraded: Some(OnFailure::Local), ..answer };
     let (Reason::CostAboveLimit, Some(whole)) = (answer.reason, decided) else { return answer };
     let mut limits = whole.rules.limits().iter().enumerate();
@@ -173,11 +173,11 @@ fn by_share(answer: Answer, decided: Option<&Arc<LimiterSpec>>, cost: u32) -> An
     }
 }
 
-fn allowed(spec: &LimiterSpec) -> Ruling {
+pub(super) fn allowed(spec: &LimiterSpec) -> Ruling {
     unknown(spec, Verdict::Allow, all_or_nothing::Reason::Ok)
 }
 
-fn denied(spec: &LimiterSpec) -> Ruling {
+pub(super) fn denied(spec: &LimiterSpec) -> Ruling {
     unknown(spec, Verdict::Deny { retry_after: Some(TRY_AGAIN) }, all_or_nothing::Reason::Limited)
 }
 

@@ -157,6 +157,7 @@ mod tests {
                 key: key.as_bytes(),
                 layout,
                 role: Default::default(),
+                own: None,
             }];
             match (key, outcome) {
                 ("look", "answered") => stats.note_look(&Ok(()), now),

@@ -208,6 +208,7 @@ impl Limiter {
             key,
             layout: self.layout(),
             role: Role::Enforced,
+            own: None,
         }
     }
 }

@@ -248,7 +248,7 @@ impl Gate {
     #[must_use]
     pub fn has_several_limits(&self, request: &Request<'_>) -> bool {
         match request.target {
-            Target::Attributes { .. } => true,
+            Target::Attributes { .. } | Target::Descriptor { .. } => true,
             Target::Limiter { name, .. } => {
                 self.0.any_has_several_limits.load(Relaxed)
                     && self.0.live.load().limiter(name).is_ok_and(Limiter::has_several_limits)

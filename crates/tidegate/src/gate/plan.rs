@@ -9,7 +9,7 @@ use super::standing::{Basis, Effect, Standing};
 use crate::{Answer, AskError, Explained, LimiterSpec, Reason, Request, Target};
 use std::borrow::Cow;
 use std::sync::Arc;
-use tidegate_core::all_or_nothing::{self, Intent, Ruling};
+use tidegate_core::all_or_nothing::{self, Demand, Intent, Ruling};
 use tidegate_core::{Decision, Micros, Rate, Verdict, check_key};
 use tidegate_store::{Answers, Part, PartAnswer, Question};
 
@@ -21,6 +21,8 @@ pub(super) struct Check<'a> {
     pub(super) limiter: &'a Limiter,
     pub(super) key: Cow<'a, [u8]>,
     pub(super) role: Role,
+    /// What is asked of this key alone, where the request is several.
+    pub(super) own: Option<Demand>,
     /// The limiter with the rules in force.
     pub(super) spec: InForce<'a>,
     /// Whose rules they are.
@@ -32,7 +34,7 @@ pub(super) struct Check<'a> {
 /// What a candidate would replace, if it would: the check at this place of the plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Candidacy {
-    replaces: Option<usize>,
+    pub(super) replaces: Option<usize>,
 }
 
 /// What a limiter has to say in a request. Looked at once: a limiter may be switched while the request is decided.
@@ -60,6 +62,7 @@ impl<'a> Check<'a> {
                 spec: limiter.in_force(),
                 basis: Basis::Own,
                 candidacy,
+                own: None,
             };
         }
         let Standing { spec, basis, effect } = limiter.standing(&key, attributes);
@@ -68,7 +71,7 @@ impl<'a> Check<'a> {
             Effect::Unlimited => Role::Unlimited,
             Effect::Deny => Role::Denied,
         };
-        Check { limiter, key, role, spec, basis, candidacy }
+        Check { limiter, key, role, own: None, spec, basis, candidacy }
     }
 
     /// The candidate for the limits by which this check is decided, which is at `place` of its plan. Limits of a match or an
@@ -94,9 +97,14 @@ impl<'a> Check<'a> {
         self.candidacy.is_some()
     }
 
+    /// Does it let nothing of the key pass?
+    pub(super) fn denies_always(&self) -> bool {
+        self.role == Role::Denied && !self.is_candidate()
+    }
+
     /// What this process's own table is asked, by the rules in force.
     pub(super) fn part(&self, role: all_or_nothing::Role) -> Part<'_> {
-        Part { table: &self.limiter.table, rules: &self.spec.rules, key: &self.key, role }
+        Part { table: &self.limiter.table, rules: &self.spec.rules, key: &self.key, role, own: self.own }
     }
 
     /// Decides by this process's part of the rules from here on: the store does not answer.
@@ -115,7 +123,7 @@ impl<'a> Check<'a> {
     }
 
     pub(super) fn question(&self, role: all_or_nothing::Role) -> Question<'_> {
-        Question { role, ..self.limiter.question(&self.spec, &self.key) }
+        Question { role, own: self.own, ..self.limiter.question(&self.spec, &self.key) }
     }
 }
 
@@ -139,6 +147,18 @@ impl<'a> Plan<'a> {
                 for (limiter, key) in matching {
                     check_key(&key)?;
                     plan.add(Check::of(limiter, Cow::Owned(key), attributes));
+                }
+                Ok(plan)
+            }
+            Target::Descriptor { domain, entries } => {
+                let is_exact = |limiter: &&Limiter| {
+                    limiter.spec.by.iter().map(String::as_str).eq(entries.iter().map(|(name, _)| *name))
+                };
+                let mut plan = Plan(Vec::new());
+                for limiter in live.of_domain(Some(domain)).filter(is_exact) {
+                    let Some(key) = descriptor_key(limiter, entries) else { continue };
+                    check_key(&key)?;
+                    plan.add(Check::of(limiter, Cow::Owned(key), entries));
                 }
                 Ok(plan)
             }
@@ -180,6 +200,7 @@ impl<'a> Plan<'a> {
         for (index, ((check, _), answer)) in
             asked.iter().zip(answers).enumerate().filter(|(_, (_, answer))| answer.is_known)
         {
+            let intent = check.own.map_or(intent, |own| own.intent);
             check.note(&answer.ruling, all_or_nothing::all_allow(&roles, &allowed, index), intent, *at);
         }
     }
@@ -197,7 +218,7 @@ impl<'a> Plan<'a> {
 
     /// The answer where a limiter lets nothing of its key pass: no other limiter is asked, and nothing is charged.
     pub(super) fn denied(&self, request: &Request<'_>, clock: impl FnOnce() -> Micros) -> Option<Answer> {
-        let denying = self.0.iter().find(|check| check.role == Role::Denied && !check.is_candidate())?;
+        let denying = self.0.iter().find(|check| check.denies_always())?;
         let at = clock();
         denying.note(&NEVER, false, request.intent, at);
         let mut answer = answered(&denying.spec, &NEVER, at);
@@ -248,6 +269,12 @@ impl<'a> Plan<'a> {
         }
         answer
     }
+}
+
+/// The key that a descriptor makes. An attribute without a value counts, too: all of those together.
+fn descriptor_key(limiter: &Limiter, entries: &[(&str, &[u8])]) -> Option<Vec<u8>> {
+    let key = limiter.spec.key_of(entries)?;
+    Some(if key.is_empty() { [limiter.spec.by[0].as_bytes(), b"="].concat() } else { key })
 }
 
 /// A ruling as an answer; `spec` has the rules that it was made with.

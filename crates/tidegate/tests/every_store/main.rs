@@ -13,6 +13,7 @@ mod flags;
 mod play;
 mod steering;
 mod stores;
+mod together;
 
 use stores::Kind;
 
@@ -24,6 +25,7 @@ fn check(kind: Kind) {
     }
     actions::any_identifier_survives_listing_and_scopes_stay_apart(&store);
     actions::work_is_done_unless_limited_and_counted_when_it_succeeds(&store);
+    together::requests_are_charged_together_or_not_at_all(&store);
     flags::a_disabled_limiter_is_always_fine_and_counts_nothing(&store);
     flags::a_flag_reaches_every_gate_within_a_second(&store);
     steering::an_override_reaches_every_gate_within_a_second(&store);

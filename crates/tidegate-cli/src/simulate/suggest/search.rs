@@ -130,8 +130,14 @@ fn could_be_denied<'t>(traffic: &'t Traffic, rules: &Rules) -> impl Iterator<Ite
 /// How many of a key's requests are denied, up to `most`.
 fn denials(rules: &Rules, key: OfKey<'_>, most: Option<u64>) -> u64 {
     let mut states = rules.fresh();
-    let mut subject =
-        Subject { rules, blocked_until: Micros::ZERO, states: &mut states, room: Room::Free, role: Role::Enforced };
+    let mut subject = Subject {
+        rules,
+        blocked_until: Micros::ZERO,
+        states: &mut states,
+        room: Room::Free,
+        role: Role::Enforced,
+        own: None,
+    };
     let mut denied = 0;
     for (at, cost) in key.requests() {
         denied += u64::from(!decide(&mut subject, at, cost, Intent::Hit).is_allowed());

@@ -42,6 +42,7 @@ impl Key {
             states: &mut self.states,
             room: self.room,
             role: Default::default(),
+            own: None,
         };
         let facts = match words[1] {
             "hit" => decided(&mut subject, now, words[2].parse().unwrap(), Intent::Hit),
@@ -346,6 +347,7 @@ fn other_algorithms_are_told_apart() {
         states: &mut states,
         room: Room::Free,
         role: Default::default(),
+        own: None,
     };
     assert_eq!(increment(&mut subject, Micros::ZERO, Micros::ZERO, 1), None);
     assert_eq!(analyze(&mut subject, Micros::ZERO, IfBlocked::Tell), None);

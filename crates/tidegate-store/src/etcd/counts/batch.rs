@@ -8,7 +8,7 @@ use crate::remote::unreachable;
 use crate::store::{Answers, Asked, Question};
 use crate::table::answer_all;
 use std::time::Duration;
-use tidegate_core::all_or_nothing::{self, Intent, Role, Room};
+use tidegate_core::all_or_nothing::{self, Demand, Intent, Role, Room};
 use tidegate_core::{Micros, Rules};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -28,11 +28,13 @@ pub(super) struct Subject {
     name: Vec<u8>,
     rules: Rules,
     role: Role,
+    own: Option<Demand>,
 }
 
 impl Subject {
     pub(super) fn of(question: &Question<'_>) -> Subject {
-        Subject { name: name(question.limiter, question.key), rules: question.rules.clone(), role: question.role }
+        let Question { limiter, key, rules, role, own, .. } = *question;
+        Subject { name: name(limiter, key), rules: rules.clone(), role, own }
     }
 
     /// For how long what is written now can matter.
@@ -70,15 +72,15 @@ impl Request {
         let mut subjects: Vec<all_or_nothing::Subject<'_>> = parts
             .map(|((subject, at), states)| {
                 let blocked_until = keys[*at].entry.blocked_until;
-                let (rules, role) = (&subject.rules, subject.role);
-                all_or_nothing::Subject { rules, blocked_until, states, room: Room::Free, role }
+                let Subject { rules, role, own, .. } = subject;
+                all_or_nothing::Subject { rules, blocked_until, states, room: Room::Free, role: *role, own: *own }
             })
             .collect();
         let answers = answer_all(&mut subjects, now, cost, intent, explain);
         drop(subjects);
-        if intent == Intent::Hit {
-            for (index, at) in places.into_iter().enumerate() {
-                let (subject, answer) = (&self.subjects[index], &answers[index]);
+        for (index, at) in places.into_iter().enumerate() {
+            let (subject, answer) = (&self.subjects[index], &answers[index]);
+            if subject.own.map_or(intent, |own| own.intent) == Intent::Hit {
                 keys[at].entry = Entry::of(&subject.rules, &states[index], answer.blocked_until, now);
             }
         }

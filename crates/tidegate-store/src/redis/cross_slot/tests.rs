@@ -54,6 +54,7 @@ async fn on_every_algorithm(check: impl AsyncFn(Key<'_>)) {
             key: b"x",
             layout: Layout::Native,
             role: Default::default(),
+            own: None,
         };
         check(Key { redis: &redis, question }).await;
     }
@@ -107,6 +108,7 @@ async fn a5_a_refund_finds_its_entry_in_a_full_chunk() {
         key: b"x",
         layout: Layout::Native,
         role: Default::default(),
+        own: None,
     };
     let key = Key { redis: &redis, question };
     let at = |ms| START.saturating_add(Micros::from_millis(ms));

@@ -1,6 +1,7 @@
 -- The core's all_or_nothing.rs: unless every limit of every subject that is enforced allows, none is charged.
 -- A subject's role is empty where it is enforced; of a candidate it is the number of the subject that it would replace (0: none).
--- ARGV: now, width, 'h' hit or 'p' peek, cost, '1' to explain, subjects. For keys that are decided apart: 'd' leaves
+-- ARGV: now, width, 'h' hit or 'p' peek, cost, '1' to explain, subjects, before each what is asked of it alone: a cost, with a minus where it is
+-- not to be charged; empty: as of all. For keys that are decided apart: 'd' leaves
 -- behind what a denial does and charges nothing; 'c' charges, and leaves nothing behind if it is denied. It has
 -- one argument more before the subjects: for how long the charge is pending, as it may be taken back (0: it is not).
 -- While a key has pending charges its denials start no block: but for them they might not be.
@@ -12,9 +13,9 @@ local OK, LIMITED, BLOCKED, COST_ABOVE_LIMIT = 0, 1, 2, 3
 
 local function verdict(e, i)
   local l = e.limits[i]
-  if cost == 0 then return ALLOW end
-  if cost > l.burst then return NEVER end
-  return e.meter.verdict(e.states[i], l, cost)
+  if e.cost == 0 then return ALLOW end
+  if e.cost > l.burst then return NEVER end
+  return e.meter.verdict(e.states[i], l, e.cost)
 end
 
 local function decision(e, i, v)
@@ -65,7 +66,7 @@ end
 local function note_denial(e, ruling)
   if not e.meter.note or ruling.verdict == ALLOW or e.until_at > now then return ruling end
   for i, l in ipairs(e.limits) do
-    if verdict(e, i) ~= ALLOW then e.meter.note(e.states[i], l, cost) end
+    if verdict(e, i) ~= ALLOW then e.meter.note(e.states[i], l, e.cost) end
   end
   local told = decision(e, ruling.index, ruling.verdict)
   told.reason = ruling.reason
@@ -92,14 +93,14 @@ local function charge(e)
     e.pending, e.pending_until = e.pending + 1, max(e.pending_until, later(now, pending_us))
   end
   for i = 1, e.meter.shared and 1 or #e.limits do
-    e.meter.charge(e.states[i], e.limits[i], cost)
+    e.meter.charge(e.states[i], e.limits[i], e.cost)
     if intent == 'c' then e.marks[i] = e.meter.mark(e.states[i]) end
   end
   return weigh(e, function() return ALLOW end)
 end
 
 local function conclude(e, all_allow)
-  if intent == 'p' or cost == 0 then return look(e) end
+  if e.looks or e.cost == 0 then return look(e) end
   if all_allow and intent ~= 'd' then return charge(e) end
   if all_allow or intent == 'c' then return look(e) end
   return start_block(e, note_denial(e, look(e)))
@@ -122,7 +123,10 @@ end
 
 local subjects, allowed = {}, {}
 for place = 1, #KEYS, width do
+  local own = argument()
   local e = subject(place)
+  e.cost, e.looks = cost, intent == 'p'
+  if own ~= '' then e.cost, e.looks = math.abs(tonumber(own)), own:sub(1, 1) == '-' end
   load(e)
   settle(e)
   subjects[#subjects + 1] = e
@@ -143,7 +147,7 @@ for number_of, e in ipairs(subjects) do
   for i = 1, explain and #e.limits or 0 do before[i] = verdict(e, i) end
   local ruling = conclude(e, all_allow)
   local all = explain and explained(e, before) or {}
-  if intent == 'h' or e.marks or (intent == 'd' and not all_allow) then save(e) end
+  if not e.looks and (intent == 'h' or e.marks or (intent == 'd' and not all_allow)) then save(e) end
   reply[#reply + 1] = {
     ruling.reason, ruling.index - 1, told(ruling.verdict), ruling.remaining, ruling.reset, ruling.rate, e.until_at,
     all, e.marks or {}, e.to_list or 0,

@@ -1,0 +1,104 @@
+//! Several requests that are charged together or not at all, each at its own cost: what the embedded store answers is written down here, and every other store must
+//! answer the same, in a random run too.
+
+use crate::play::T;
+use crate::stores::{Store, patient};
+use std::time::Duration;
+use tidegate::{Algorithm, Answer, Clock, Gate, Grid, LimiterSpec, Micros, Policy, Request, Rules};
+use tidegate_testkit::{Random, number};
+
+/// Two limiters, of which the second blocks; requests name keys of both, and several of one.
+fn limiters(algorithm: Algorithm, run: &str) -> Vec<LimiterSpec> {
+    let of = |name: &str, limit: &str| {
+        let limits = [limit.parse().unwrap()];
+        let rules = match algorithm {
+            Algorithm::Buckets => {
+                Rules::buckets(Grid::new(Micros::from_secs(10), Micros::from_secs(120)).unwrap(), &limits)
+            }
+            _ => Rules::new(algorithm, &limits),
+        };
+        let rules = rules.unwrap();
+        LimiterSpec::new(name, rules).in_scope(format!("together-{run}-{name}"))
+    };
+    vec![of("small", "5 per minute"), of("large", "20 per minute block 2m")]
+}
+
+/// `small/k hit 2 & large/k peek 1`.
+fn ask(store: &Store, gate: &Gate, text: &str) -> Vec<Answer> {
+    let requests: Vec<Request<'_>> = text
+        .split('&')
+        .map(|part| {
+            let words: Vec<&str> = part.split_whitespace().collect();
+            let (limiter, key) = words[0].split_once('/').unwrap();
+            let request = Request::hit(limiter, key.as_bytes()).cost(words[2].parse().unwrap());
+            if words[1] == "peek" { request.peek() } else { request }
+        })
+        .collect();
+    store.wait(gate.ask_together(&requests, Duration::from_secs(5))).unwrap()
+}
+
+fn told(answers: &[Answer]) -> String {
+    let one = |answer: &Answer| {
+        let wait = answer.retry_after.map_or(String::new(), |wait| format!(" retry={}", wait.get()));
+        format!("{} left={}{wait}", if answer.allowed { "allow" } else { "deny" }, answer.remaining.unwrap())
+    };
+    answers.iter().map(one).collect::<Vec<_>>().join(" & ")
+}
+
+const SCRIPT: &str = "
+    small/a hit 2 & large/a hit 10                -> allow left=3 & allow left=10
+    small/a hit 4 & large/a hit 1                 -> deny left=3 retry=40000000 & allow left=10
+    small/a hit 1 & large/a peek 10               -> allow left=2 & allow left=10
+    small/a hit 1 & large/a peek 11               -> allow left=2 & deny left=10 retry=40000000
+    small/b hit 1 & small/c hit 2 & small/d hit 5 -> allow left=4 & allow left=3 & allow left=0
+    small/b hit 4 & small/c hit 3 & small/d hit 1 -> allow left=4 & allow left=3 & deny left=0 retry=40000000
+    small/e hit 3 & small/e hit 3                 -> deny left=5 & deny left=5
+    small/e hit 3 & small/e hit 2                 -> allow left=0 & allow left=0
+    small/f hit 0 & large/f hit 20                -> allow left=5 & allow left=0
+    small/f hit 1 & large/f hit 1                 -> allow left=5 & deny left=0 retry=120000000
+    small/f hit 1                                 -> allow left=4";
+
+pub(crate) fn requests_are_charged_together_or_not_at_all(store: &Store) {
+    let gate = store.gate(limiters(Algorithm::AlignedWindow, "script"), patient(), manual());
+    for line in SCRIPT.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (asked, expected) = line.split_once("->").unwrap();
+        assert_eq!(told(&ask(store, &gate, asked)), expected.trim(), "{:?}: {line}", store.kind);
+    }
+    for algorithm in Algorithm::ALL.into_iter().filter(|algorithm| store.capabilities().counts(*algorithm)) {
+        is_as_embedded(store, algorithm);
+    }
+}
+
+fn manual() -> Clock {
+    Clock::manual(Micros::from_secs(T))
+}
+
+fn is_as_embedded(store: &Store, algorithm: Algorithm) {
+    let run = format!("{algorithm:?}").to_lowercase();
+    let gate = store.gate(limiters(algorithm, &run), patient(), manual());
+    let model = Gate::with_clock(Policy::new(limiters(algorithm, &run)).unwrap(), manual());
+    let seed = number("TIDEGATE_SEED", 1);
+    let (mut random, mut now) = (Random(seed), Micros::from_secs(T));
+    let mut allowed = 0;
+    for step in 0..150 {
+        now = now.saturating_add(Micros::new(random.below(8_000_000)).unwrap());
+        gate.clock().set(now);
+        model.clock().set(now);
+        let part = |random: &mut Random| {
+            let limiter = ["small", "large"][random.index(2)];
+            let intent = ["hit", "hit", "peek"][random.index(3)];
+            format!("{limiter}/k{} {intent} {}", random.below(3), random.below(6))
+        };
+        let parts: Vec<String> = (0..1 + random.below(4)).map(|_| part(&mut random)).collect();
+        let asked = parts.join(" & ");
+        let (said, expected) = (ask(store, &gate, &asked), ask(store, &model, &asked));
+        assert_eq!(
+            told(&said),
+            told(&expected),
+            "{:?} {algorithm:?} step {step}, TIDEGATE_SEED={seed}: {asked}",
+            store.kind
+        );
+        allowed += usize::from(said.iter().all(|answer| answer.allowed));
+    }
+    assert!((20..150).contains(&allowed), "{algorithm:?}: {allowed} of 150 allowed: is anything tried?");
+}
