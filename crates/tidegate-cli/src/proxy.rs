@@ -85,7 +85,7 @@ async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: 
     let (gate, watching) = store::open(&whole, None).await?;
     let listening = Listening { admin: config.admin, ..Listening::default() };
     let mut access = AccessReloader::start(&whole, listening);
-    let mut certificates = Certificates::open(&whole.tls.in_use(false, Some(config)), gate.now())?;
+    let mut certificates = Certificates::open(&whole.tls.in_use(None, Some(config)), gate.now())?;
     let proxy = start(config, &gate, access.access(), &certificates)?;
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let housekeeping = Store { path: None, ..whole.store.clone() };
@@ -226,7 +226,7 @@ fn reload_file(
     });
     match reloaded {
         Ok((tls, config)) => {
-            certificates.reload(&tls.in_use(false, Some(&config)), gate.now());
+            certificates.reload(&tls.in_use(None, Some(&config)), gate.now());
             reload(running, &config, proxy, gate);
         }
         Err(problems) => error!("the file is refused, and the policy stays as it was:\n{problems}"),

@@ -102,6 +102,33 @@ impl Rules {
         }
     }
 
+    /// Who calls over gRPC, if it may ask what needs this scope. The Host is not looked at: clients of gRPC put the name of their
+    /// own configuration there, and no web page can speak gRPC under a name of its choice, as it is HTTP/2 with a content type that
+    /// browsers ask for first. What a browser sends all the same is refused.
+    ///
+    /// # Errors
+    /// As [`Rules::admit`].
+    pub fn admit_call(
+        self: &Arc<Rules>,
+        scope: Scope,
+        headers: &HeaderMap,
+        peer: IpAddr,
+        known: &Known,
+        now: Micros,
+    ) -> Result<Caller, Refusal> {
+        let Some(tokens) = &self.tokens else {
+            return web::check_program(headers).map(|()| Caller::address(peer));
+        };
+        let caller = match bearer(headers)? {
+            Some(text) => known.caller(self, tokens, text, now)?,
+            None => {
+                web::check_program(headers)?;
+                known.certificate(self).map(Caller::certificate).ok_or_else(|| Refusal::unauthorized(NO_TOKEN))?
+            }
+        };
+        caller.check_scope(scope).map(|()| caller)
+    }
+
     /// A certificate of the connection, or a session that has still to say who it is.
     fn without_token(&self, needs: Needs, parts: &Parts, peer: IpAddr, known: &Known) -> Result<Caller, Refusal> {
         let certificate = known.certificate(self);

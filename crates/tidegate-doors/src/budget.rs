@@ -3,9 +3,10 @@
 //! Each thing is counted in all and for each address, and connections and subscriptions for each token, too. Nobody gets all of
 //! anything: one address, or one token, leaves a part to others. What is refused is told with the bound, counted, and told in `/metrics`.
 
-use crate::listener::{Backlog, Caps, Census};
+use crate::access::Caller;
+use crate::listener::{Backlog, Caps, Census, Place, Taken};
 use crate::metrics::{Kind, Page};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How much of each thing there may be. Every bound has a default.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,13 +53,36 @@ impl Limits {
         self.reserved_connections.unwrap_or(self.connections / 10).min(self.connections)
     }
 
-    fn connections(&self) -> Caps {
+    /// How many connections a door takes.
+    #[must_use]
+    pub fn connections(&self) -> Caps {
         let caps = Caps::of(self.connections);
         Caps {
             per_address: self.connections_per_address.unwrap_or(caps.per_address),
             per_token: self.connections_per_token.unwrap_or(caps.per_token),
             ..caps
         }
+    }
+}
+
+/// Whose connection it is: the token or certificate that its client has shown last, with its place among the connections of that one.
+#[derive(Default)]
+pub(crate) struct Holder(Mutex<Option<(Caller, Place)>>);
+
+impl Holder {
+    /// Counts the connection for its client, once.
+    pub(crate) fn count(&self, connections: &Arc<Census>, caller: &Caller) -> Result<(), Taken> {
+        if !caller.has_credential() {
+            return Ok(());
+        }
+        let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if holder.as_ref().is_some_and(|(known, _)| known.is_same(caller)) {
+            return Ok(());
+        }
+        // First, as it may be the same by another reading of the tokens.
+        *holder = None;
+        *holder = Some((caller.clone(), connections.show(&caller.to_string())?));
+        Ok(())
     }
 }
 

@@ -30,6 +30,7 @@ mod overrides;
 mod percent;
 mod problem;
 mod query;
+mod ratelimit;
 mod reply;
 mod reply_body;
 mod routes;

@@ -5,10 +5,12 @@
 pub mod access;
 pub mod audit;
 mod budget;
+pub mod grpc;
 pub mod http;
 pub mod listener;
 pub mod metrics;
 mod pace;
+pub mod ratelimit;
 mod stomp;
 mod turns;
 pub mod udp;

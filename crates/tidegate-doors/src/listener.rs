@@ -1,7 +1,7 @@
 //! The listener: accepts TCP connections, caps them, refuses past the cap, cuts those that stall, and drains on stop.
 //!
-//! Every TCP connection of Tidegate comes in here: those of the HTTP door (and so of STOMP, which begins as an HTTP request), of
-//! the proxy and of its admin address. [`serve`] does all of it in one loop. The proxy spreads its connections over threads, and uses
+//! Every TCP connection of Tidegate comes in here: those of the HTTP door (and so of STOMP, which begins as an HTTP request), of the gRPC
+//! door, of the proxy and of its admin address. [`serve`] does all of it in one loop. The proxy spreads its connections over threads, and uses
 //! the two halves: an [`Acceptor`], and in each thread a [`Roster`].
 //!
 //! Time limits take no timer for each connection: a connection notes the tick at which it began to be idle, to send a head or

@@ -17,9 +17,9 @@ fn pool() -> DescriptorPool {
 }
 
 /// Most messages inside of one another: JSON's objects have no bottom.
-const DEPTH_MAX: usize = 5;
+const DEPTH_MAX: u32 = 5;
 
-fn filled(of: &MessageDescriptor, depth: usize) -> DynamicMessage {
+fn filled(of: &MessageDescriptor, depth: u32) -> DynamicMessage {
     let mut message = DynamicMessage::new(of.clone());
     for field in of.fields() {
         if let Some(value) = value(&field, depth) {
@@ -29,7 +29,7 @@ fn filled(of: &MessageDescriptor, depth: usize) -> DynamicMessage {
     message
 }
 
-fn value(field: &FieldDescriptor, depth: usize) -> Option<Value> {
+fn value(field: &FieldDescriptor, depth: u32) -> Option<Value> {
     if field.is_map() {
         let entry = field.kind().as_message()?.map_entry_value_field();
         return Some(Value::Map(HashMap::from([(MapKey::String("name".to_owned()), single(&entry, depth)?)])));
@@ -38,8 +38,8 @@ fn value(field: &FieldDescriptor, depth: usize) -> Option<Value> {
     Some(if field.is_list() { Value::List(vec![one.clone(), one]) } else { one })
 }
 
-fn single(field: &FieldDescriptor, depth: usize) -> Option<Value> {
-    let number = 10 * depth as u32 + field.number();
+fn single(field: &FieldDescriptor, depth: u32) -> Option<Value> {
+    let number = 10 * depth + field.number();
     Some(match field.kind() {
         Kind::String => Value::String(field.name().to_owned()),
         Kind::Bytes => Value::Bytes(field.name().to_owned().into()),

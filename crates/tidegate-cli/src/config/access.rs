@@ -37,17 +37,19 @@ pub(crate) enum TokensAt {
 pub(crate) enum DoorName {
     Http,
     Udp,
+    Grpc,
     /// `[proxy] admin`.
     Admin,
 }
 
 impl DoorName {
-    const ALL: [DoorName; 3] = [DoorName::Http, DoorName::Udp, DoorName::Admin];
+    const ALL: [DoorName; 4] = [DoorName::Http, DoorName::Udp, DoorName::Grpc, DoorName::Admin];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             DoorName::Http => "http",
             DoorName::Udp => "udp",
+            DoorName::Grpc => "grpc",
             DoorName::Admin => "admin",
         }
     }
@@ -55,7 +57,7 @@ impl DoorName {
     /// The table of its address.
     fn table(self) -> &'static str {
         match self {
-            DoorName::Http | DoorName::Udp => "doors",
+            DoorName::Http | DoorName::Udp | DoorName::Grpc => "doors",
             DoorName::Admin => "proxy",
         }
     }
@@ -162,13 +164,19 @@ fn setting(root: &Table, table: &str, name: &str) -> Option<Place> {
 pub(crate) struct Listening {
     pub(crate) http: Option<SocketAddr>,
     pub(crate) udp: Option<SocketAddr>,
+    pub(crate) grpc: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
 }
 
 impl Listening {
     /// Those of other addresses than this machine's own.
     fn beyond_loopback(&self) -> impl Iterator<Item = (DoorName, SocketAddr)> {
-        let all = [(DoorName::Http, self.http), (DoorName::Udp, self.udp), (DoorName::Admin, self.admin)];
+        let all = [
+            (DoorName::Http, self.http),
+            (DoorName::Udp, self.udp),
+            (DoorName::Grpc, self.grpc),
+            (DoorName::Admin, self.admin),
+        ];
         let all = all.into_iter().filter_map(|(door, address)| Some((door, address?)));
         all.filter(|(_, address)| !address.ip().to_canonical().is_loopback())
     }
@@ -177,7 +185,7 @@ impl Listening {
 /// Doors that are exposed without a word on who may ask, with what to do about each.
 pub(crate) fn exposed(config: &Config, listening: &Listening) -> Vec<(DoorName, String)> {
     let is_guarded = |door| match door {
-        DoorName::Http | DoorName::Admin => config.access.tokens.is_some(),
+        DoorName::Http | DoorName::Grpc | DoorName::Admin => config.access.tokens.is_some(),
         DoorName::Udp => !config.allow.is_empty(),
     };
     let exposed = listening
@@ -191,7 +199,7 @@ fn exposure(door: DoorName, address: SocketAddr) -> String {
     let name = door.name();
     let lead = format!("[{}] {name}: {address} can be reached from other machines", door.table());
     let guard = match door {
-        DoorName::Http | DoorName::Admin => {
+        DoorName::Http | DoorName::Grpc | DoorName::Admin => {
             ", and nobody would be asked for a token; make one with tidegate token new --name NAME --scope check --file tokens.toml, \
              and set [access] tokens = \"tokens.toml\" or TIDEGATE_ACCESS__TOKENS"
         }
@@ -207,7 +215,7 @@ fn exposure(door: DoorName, address: SocketAddr) -> String {
 /// The same for the addresses of a file, each at its place.
 pub(super) fn exposed_by_file(config: &Config, root: &Table) -> Vec<Problem> {
     let admin = config.proxy.as_ref().and_then(|proxy| proxy.admin);
-    let listening = Listening { http: config.doors.http, udp: config.doors.udp, admin };
+    let listening = config.doors.facing(admin);
     let problem = |(door, message): (DoorName, String)| {
         let place = setting(root, door.table(), door.name());
         Problem { place, message }
@@ -223,6 +231,7 @@ pub(crate) fn told_open(config: &Config, listening: &Listening) -> Vec<String> {
             DoorName::Http if config.access.tokens.is_none() => {
                 "check, read, count, publish and subscribe; operate answers to this machine only"
             }
+            DoorName::Grpc if config.access.tokens.is_none() => "check",
             DoorName::Admin if config.access.tokens.is_none() => "metrics",
             DoorName::Udp if config.allow.is_empty() => "every command of UDP",
             _ => return None,

@@ -1,5 +1,6 @@
 //! `[doors]`: which protocols listen, and where.
 
+use super::access::Listening;
 use super::section::{Known, Section};
 use super::source::Place;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,16 +12,25 @@ pub(crate) struct Doors {
     pub(crate) http: Option<SocketAddr>,
     /// The UDP door's address, if it is open.
     pub(crate) udp: Option<SocketAddr>,
+    /// The gRPC door's address, if it is open.
+    pub(crate) grpc: Option<SocketAddr>,
 }
 
 impl Default for Doors {
     fn default() -> Doors {
         let loopback = |port| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        Doors { http: loopback(7400), udp: loopback(7401) }
+        Doors { http: loopback(7400), udp: loopback(7401), grpc: loopback(7402) }
     }
 }
 
-pub(super) const KNOWN: Known = Known { here: &["http", "udp"], later: &["grpc", "resp"] };
+impl Doors {
+    /// These addresses, with the proxy's admin address: all that may face a network.
+    pub(crate) fn facing(&self, admin: Option<SocketAddr>) -> Listening {
+        Listening { http: self.http, udp: self.udp, grpc: self.grpc, admin }
+    }
+}
+
+pub(super) const KNOWN: Known = Known { here: &["http", "udp", "grpc"], later: &["resp"] };
 
 /// Reads the table, which stands at `place`.
 pub(super) fn read(section: &mut Section<'_>, place: Place) -> Doors {
@@ -34,6 +44,7 @@ pub(super) fn read(section: &mut Section<'_>, place: Place) -> Doors {
     Doors {
         http: section.parsed("http", "127.0.0.1:7400", address),
         udp: section.parsed("udp", "127.0.0.1:7401", address),
+        grpc: section.parsed("grpc", "127.0.0.1:7402", address),
     }
 }
 

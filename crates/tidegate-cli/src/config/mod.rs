@@ -7,6 +7,7 @@
 mod access;
 mod audit;
 mod doors;
+mod grpc;
 mod limiter;
 mod limits;
 mod matches;
@@ -49,6 +50,7 @@ use tidegate::{
 };
 use tidegate_doors::access::Network;
 use tidegate_doors::http::Limits;
+use tidegate_doors::ratelimit::RateLimitSettings;
 use tidegate_doors::udp::Routing;
 use tidegate_events::StreamSpec;
 use tls::Look;
@@ -73,12 +75,14 @@ pub(crate) struct Config {
     /// How much clients of the HTTP door may take.
     pub(crate) limits: Limits,
     pub(crate) tls: Certificates,
+    /// What answers of the rate limit service carry.
+    pub(crate) grpc: RateLimitSettings,
 }
 
 impl Config {
     /// The certificates of the doors that `serve` opens.
     pub(crate) fn certificates(&self) -> Certificates {
-        self.tls.in_use(self.doors.http.is_some(), self.proxy.as_ref())
+        self.tls.in_use(Some(&self.doors), self.proxy.as_ref())
     }
 }
 
@@ -86,7 +90,9 @@ impl Config {
 const FILE_MAX: u64 = 4 << 20;
 
 const KNOWN: Known = Known {
-    here: &["store", "doors", "access", "limiter", "udp", "stream", "proxy", "audit", "record", "tls", "limits"],
+    here: &[
+        "store", "doors", "access", "limiter", "udp", "stream", "proxy", "audit", "record", "tls", "limits", "grpc",
+    ],
     later: &["admin"],
 };
 
@@ -190,6 +196,11 @@ fn read(root: &Table, look: Look, folder: &Path, sources: &[Source], problems: &
             "access" => {
                 if let Some(mut section) = open(entry, "[access]", &access::KNOWN, problems) {
                     config.access = access::read(&mut section, folder);
+                }
+            }
+            "grpc" => {
+                if let Some(mut section) = open(entry, "[grpc]", &grpc::KNOWN, problems) {
+                    config.grpc = grpc::read(&mut section);
                 }
             }
             "audit" => {

@@ -1,8 +1,9 @@
-//! `[tls]`: the certificates of the TCP doors. The table itself is for all of them; `[tls.http]`, `[tls.proxy]` and `[tls.admin]` are
-//! for one each, and what such a table leaves out, `[tls]` says.
+//! `[tls]`: the certificates of the TCP doors. The table itself is for all of them; `[tls.http]`, `[tls.grpc]`, `[tls.proxy]` and
+//! `[tls.admin]` are for one each, and what such a table leaves out, `[tls]` says.
 //!
 //! What certificates can be used is checked by the doors, which read them; here their refusals are given a place.
 
+use super::doors::Doors;
 use super::problem::Problem;
 use super::proxy::Proxy;
 use super::section::{Known, Section};
@@ -16,24 +17,26 @@ use tidegate_doors::listener::{Speaks, Tls, TlsFiles};
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Certificates {
     pub(crate) http: Option<TlsFiles>,
+    pub(crate) grpc: Option<TlsFiles>,
     pub(crate) proxy: Option<TlsFiles>,
     /// The proxy's admin address.
     pub(crate) admin: Option<TlsFiles>,
 }
 
 impl Certificates {
-    /// Those of the doors that are open: the HTTP door, and the proxy with or without its admin address.
-    pub(crate) fn in_use(&self, http: bool, proxy: Option<&Proxy>) -> Certificates {
+    /// Those of the doors that are open, and the proxy's, with or without its admin address.
+    pub(crate) fn in_use(&self, doors: Option<&Doors>, proxy: Option<&Proxy>) -> Certificates {
         let has_admin = proxy.is_some_and(|proxy| proxy.admin.is_some());
         Certificates {
-            http: self.http.clone().filter(|_| http),
+            http: self.http.clone().filter(|_| doors.is_some_and(|doors| doors.http.is_some())),
+            grpc: self.grpc.clone().filter(|_| doors.is_some_and(|doors| doors.grpc.is_some())),
             proxy: self.proxy.clone().filter(|_| proxy.is_some()),
             admin: self.admin.clone().filter(|_| has_admin),
         }
     }
 }
 
-const KNOWN: Known = Known { here: &["cert", "key", "client_ca", "http", "proxy", "admin"], later: &["grpc", "resp"] };
+const KNOWN: Known = Known { here: &["cert", "key", "client_ca", "http", "grpc", "proxy", "admin"], later: &["resp"] };
 const KNOWN_OF_A_DOOR: Known = Known { here: &["cert", "key", "client_ca"], later: &[] };
 
 /// The files that a table names, each with its place.
@@ -66,7 +69,8 @@ pub(super) fn read(entry: &Entry, look: Look, folder: &Path, problems: &mut Vec<
         let own = named(&title, as_table(entry, &title, problems)?, &KNOWN_OF_A_DOOR, folder, problems);
         checked(&title, entry.name_place, &own.or(&general), now, problems)
     };
-    let certificates = Certificates { http: of_door("http"), proxy: of_door("proxy"), admin: of_door("admin") };
+    let certificates =
+        Certificates { http: of_door("http"), grpc: of_door("grpc"), proxy: of_door("proxy"), admin: of_door("admin") };
     if table.entries.is_empty() {
         let message = "[tls]: it names no certificate; add cert = \"cert.pem\" and key = \"key.pem\", or leave it out";
         problems.push(Problem { place: Some(entry.name_place), message: message.to_owned() });

@@ -89,9 +89,10 @@ impl Certificates {
 }
 
 /// The doors, what each has and what each speaks.
-fn each(config: &Config) -> [(&'static str, &Option<TlsFiles>, Speaks); 3] {
+fn each(config: &Config) -> [(&'static str, &Option<TlsFiles>, Speaks); 4] {
     [
         ("http", &config.http, Speaks::Http1And2),
+        ("grpc", &config.grpc, Speaks::Http2),
         ("proxy", &config.proxy, Speaks::Http1And2),
         ("admin", &config.admin, Speaks::Http1),
     ]

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use tidegate_doors::udp::Sockets;
 use tokio::net::TcpListener;
 
-/// A listener, and the address that it really has: port 0 asks for any.
-pub(super) async fn on(address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
+/// A listener for a door, and the address that it really has: port 0 asks for any.
+pub(super) async fn on(door: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
     let bound = TcpListener::bind(address).await.and_then(|listener| {
         let address = listener.local_addr()?;
         Ok((listener, address))
     });
-    bound.map_err(|error| refusal("http", address, &error))
+    bound.map_err(|error| refusal(door, address, &error))
 }
 
 /// The UDP door's sockets, as many as there are processors, within a bound.

@@ -19,7 +19,7 @@ mod streams;
 pub(crate) mod tending;
 mod unrouted;
 
-use crate::config::{self, Config, Doors, Listening};
+use crate::config::{self, Config, Doors};
 use crate::log::{self, LogFormat};
 use crate::{panics, room};
 use access::AccessReloader;
@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tidegate::{Gate, Recording};
+use tidegate_doors::grpc::{self, GrpcSettings};
 use tidegate_doors::http::{self, HttpSettings, Limits};
 use tidegate_doors::udp::{self, Counters, Responder, Sockets};
 use tidegate_events::Streams;
@@ -89,7 +90,11 @@ fn load(args: &Args) -> Result<Config, String> {
 async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader>) -> Result<(), String> {
     let mut signals = Signals::catch().map_err(|error| format!("error: cannot catch signals: {error}"))?;
     let listener = match config.doors.http {
-        Some(address) => Some(listen::on(address).await?),
+        Some(address) => Some(listen::on("http", address).await?),
+        None => None,
+    };
+    let grpc_listener = match config.doors.grpc {
+        Some(address) => Some(listen::on("grpc", address).await?),
         None => None,
     };
     let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
@@ -102,23 +107,42 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     let certificates = Certificates::open(&config.certificates(), gate.now())?;
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    let listening =
-        Doors { http: listener.as_ref().map(|(_, address)| *address), udp: sockets.as_ref().map(Sockets::address) };
+    let listening = Doors {
+        http: listener.as_ref().map(|(_, address)| *address),
+        udp: sockets.as_ref().map(Sockets::address),
+        grpc: grpc_listener.as_ref().map(|(_, address)| *address),
+    };
     banner::print(&listening, file.map(PathBuf::as_path), &config);
     let admin = config.proxy.as_ref().and_then(|proxy| proxy.admin);
-    let access = AccessReloader::start(&config, Listening { http: listening.http, udp: listening.udp, admin });
+    let access = AccessReloader::start(&config, listening.facing(admin));
     responder.allow(config.allow.clone());
     let counters = sockets.as_ref().map(|sockets| Arc::new(Counters::new(sockets, &responder)));
+    let limits = Limits { connections: connections_max(&config.limits, &listening), ..config.limits.clone() };
+    let grpc_settings = GrpcSettings {
+        access: Arc::clone(access.access()),
+        tls: certificates.of("grpc"),
+        metrics: Arc::new(grpc::Metrics::new(limits.connections())),
+        ratelimit: config.grpc,
+        ..GrpcSettings::default()
+    };
     if let Some((listener, address)) = listener {
         let settings = HttpSettings {
             udp: counters.clone(),
+            grpc: grpc_listener.as_ref().map(|_| Arc::clone(&grpc_settings.metrics)),
+            grpc_tls: grpc_settings.tls.clone(),
             streams: Arc::clone(&streams),
             access: Arc::clone(access.access()),
             audit: Arc::clone(&audit),
             tls: certificates.of("http"),
-            ..http_settings(&config.limits)
+            limits,
+            ratelimit: config.grpc,
+            log_lines_lost: log::lost,
+            ..HttpSettings::default()
         };
         tasks.spawn(http_door(listener, address, gate.clone(), settings, stopped.clone()));
+    }
+    if let Some((listener, address)) = grpc_listener {
+        tasks.spawn(grpc_door(listener, address, gate.clone(), grpc_settings, stopped.clone()));
     }
     if let Some((sockets, counters)) = sockets.zip(counters) {
         tasks.spawn(udp_door(sockets, Arc::clone(&responder), counters, stopped.clone()));
@@ -179,6 +203,17 @@ async fn http_door(
 ) -> Result<(), String> {
     let served = http::serve(listener, gate, settings, told_to_stop(stopped)).await;
     served.map_err(|error| format!("error: the HTTP door at {address} failed: {error}; start again"))
+}
+
+async fn grpc_door(
+    listener: TcpListener,
+    address: SocketAddr,
+    gate: Gate,
+    settings: GrpcSettings,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), String> {
+    let served = grpc::serve(listener, gate, settings, told_to_stop(stopped)).await;
+    served.map_err(|error| format!("error: the gRPC door at {address} failed: {error}; start again"))
 }
 
 /// The UDP door has threads of its own; this waits for them.
@@ -250,12 +285,15 @@ async fn wind_up(
     }
 }
 
-/// As many connections as the door takes, but not all the files that the process may open.
-fn http_settings(limits: &Limits) -> HttpSettings {
-    let room = room::connections(limits.connections);
-    if room < limits.connections {
-        warn!("{room} connections at most, for the files that this process may open; raise ulimit -n for more");
+/// As many connections as each of these doors may have, but not all the files that the process may open.
+fn connections_max(limits: &Limits, listening: &Doors) -> usize {
+    let (wanted, doors) = (limits.connections, [listening.http, listening.grpc]);
+    let doors = doors.iter().flatten().count().max(1);
+    let room = room::connections(wanted * doors) / doors;
+    if room < wanted {
+        warn!(
+            "{room} connections at most to a door, for the files that this process may open; raise ulimit -n for more"
+        );
     }
-    let limits = Limits { connections: room, ..limits.clone() };
-    HttpSettings { limits, log_lines_lost: log::lost, ..HttpSettings::default() }
+    room
 }

@@ -161,6 +161,8 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
         ("[record]", running.record != new.record),
         ("[limits]", running.limits != new.limits),
         ("[doors] udp", running.doors.udp != new.doors.udp),
+        ("[doors] grpc", running.doors.grpc != new.doors.grpc),
+        ("[grpc]", running.grpc != new.grpc),
         ("[proxy] as a whole", running.proxy.is_some() != new.proxy.is_some()),
     ];
     changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()

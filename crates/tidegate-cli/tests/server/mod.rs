@@ -86,7 +86,15 @@ impl Server {
             }
         };
         let rest = if config.is_none() { 18 } else { 1 };
-        lines.take(rest).for_each(|line| banner += &(line.unwrap() + "\n"));
+        let mut lines = lines;
+        for line in lines.by_ref() {
+            let line = line.unwrap();
+            banner += &(line.clone() + "\n");
+            if !line.starts_with("listening on ") {
+                break;
+            }
+        }
+        lines.take(rest - 1).for_each(|line| banner += &(line.unwrap() + "\n"));
         Server { child, url, banner, log }
     }
 
@@ -118,6 +126,11 @@ impl Server {
     /// The UDP door's address, from the banner.
     pub(crate) fn udp(&self) -> &str {
         self.banner.lines().find_map(|line| line.strip_prefix("listening on udp://")).unwrap()
+    }
+
+    /// The gRPC door's address, from the banner.
+    pub(crate) fn grpc(&self) -> &str {
+        self.banner.lines().find_map(|line| line.strip_prefix("listening on grpc://")).unwrap()
     }
 
     /// Runs a client command against it.

@@ -39,6 +39,17 @@ pub(super) fn check(rules: &Rules, parts: &Parts) -> Result<(), Refusal> {
     }
 }
 
+/// # Errors
+/// A browser sends it, whatever page it is from: for what no page has a reason to ask.
+pub(super) fn check_program(headers: &HeaderMap) -> Result<(), Refusal> {
+    for field in [ORIGIN, SEC_FETCH_SITE] {
+        if headers.contains_key(&field) {
+            return Err(cross_origin().field(if field == ORIGIN { "Origin" } else { "Sec-Fetch-Site" }));
+        }
+    }
+    Ok(())
+}
+
 /// What a request says of where it goes and where it comes from.
 struct Said<'h> {
     host: &'h [u8],

@@ -7,7 +7,8 @@ use super::problem::Problem;
 use super::reply::Reply;
 use super::reply_body::{Pieces, ReplyBody};
 use crate::access::{Caller, Known};
-use crate::listener::{Busy, Connection, Held, Place, Protocol, Strict, TooMuchUnread, Watched};
+use crate::budget::Holder;
+use crate::listener::{Busy, Connection, Held, Protocol, Strict, TooMuchUnread, Watched};
 use crate::stomp::{self, SessionPlaces};
 use crate::turns::TurnsWhile;
 use bytes::Bytes;
@@ -29,7 +30,7 @@ pub(crate) struct Client {
     /// The token or certificate that it has shown.
     pub(crate) known: Known,
     /// The token or certificate that its connection counts for: the one that it has shown last.
-    holder: Mutex<Option<(Caller, Place)>>,
+    holder: Holder,
     /// Feeds that it has under way.
     pub(crate) feeds: AtomicUsize,
     /// What comes after the answer 101.
@@ -59,23 +60,13 @@ impl Client {
     /// # Errors
     /// 503: that one has as many connections as it may.
     pub(crate) fn count_for(&self, caller: &Caller) -> Result<(), Problem> {
-        if !caller.has_credential() {
-            return Ok(());
-        }
-        let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
-        if holder.as_ref().is_some_and(|(known, _)| known.is_same(caller)) {
-            return Ok(());
-        }
-        // First, as it may be the same by another reading of the tokens.
-        *holder = None;
-        let place = self.door.budget.connections.show(&caller.to_string()).map_err(|taken| {
-            let most = self.door.budget.connections.caps().per_token;
+        let connections = &self.door.budget.connections;
+        self.holder.count(connections, caller).map_err(|taken| {
+            let most = connections.caps().per_token;
             let detail =
                 format!("connections: {taken}, {most}; close some, and keep connections open between requests");
             Problem::new(503, "too_many_connections", detail).retry_after(Micros::from_secs(1)).close()
-        })?;
-        *holder = Some((caller.clone(), place));
-        Ok(())
+        })
     }
 
     /// A large text is held until the client has read it, unless too much is unread already.
@@ -128,7 +119,7 @@ pub(crate) async fn run(
         door,
         connection,
         known,
-        holder: Mutex::default(),
+        holder: Holder::default(),
         feeds: AtomicUsize::new(0),
         upgrade: Mutex::default(),
     });

@@ -8,7 +8,7 @@ use super::operate::{self, Operation};
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, Route, find};
-use super::{allowed, body, cors, counting, health, hit, host, keys, limiters, openapi, overrides, streams};
+use super::{allowed, body, cors, counting, health, hit, host, keys, limiters, openapi, overrides, ratelimit, streams};
 use crate::access::{Caller, Needs, Rules};
 use crate::turns::in_turns;
 use http::request::Parts;
@@ -96,6 +96,7 @@ async fn act(
     match route.action {
         Action::Hit => hit::answer(door, &caller, &body.await?).await,
         Action::Allowed => allowed::answer(door, &caller, query, &parts.headers).await,
+        Action::RateLimit => ratelimit::answer(door, &caller, &body.await?).await,
         Action::Limiters => Ok(limiters::list(door, &caller)),
         Action::Limiter => limiters::get(door, limiter),
         Action::Enable => operate::run(client, &caller, &parts.headers, Operation::Enable, limiter, key).await,
@@ -134,6 +135,7 @@ async fn act(
         Action::WebSocket => streams::websocket(client, caller, &parts.headers, upgrade),
         Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
         Action::Readyz => health::readyz(door),
+        Action::Healthcheck => ratelimit::healthcheck(door),
         Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", door.registry.text())),
         Action::OpenApi => Ok(json_reply(openapi::text())),
         Action::Index => Ok(text_reply("text/plain; charset=utf-8", index_page())),

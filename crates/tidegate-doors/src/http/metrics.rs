@@ -93,7 +93,8 @@ pub(crate) fn registry(door: &Door) -> Registry {
     });
     let log_lines_lost = door.settings.log_lines_lost;
     registry.register(move |page| fill_process(log_lines_lost(), page));
-    let certificates: Vec<_> = door.settings.tls.iter().map(|tls| ("http", Arc::clone(tls))).collect();
+    let of_doors = [("http", &door.settings.tls), ("grpc", &door.settings.grpc_tls)];
+    let certificates: Vec<_> = of_doors.into_iter().filter_map(|(name, tls)| Some((name, tls.clone()?))).collect();
     registry.register(move |page| fill_certificates(&certificates, page));
     if let Some(udp) = door.settings.udp.clone() {
         registry.register(move |page| {
@@ -101,6 +102,9 @@ pub(crate) fn registry(door: &Door) -> Registry {
                 page.single(name, if kind == "counter" { Kind::Counter } else { Kind::Gauge }, help, value);
             }
         });
+    }
+    if let Some(grpc) = door.settings.grpc.clone() {
+        registry.register(move |page| grpc.fill(page));
     }
     registry
 }

@@ -10,6 +10,7 @@ use http::Method;
 pub(crate) enum Action {
     Hit,
     Allowed,
+    RateLimit,
     Limiters,
     Limiter,
     Enable,
@@ -34,6 +35,7 @@ pub(crate) enum Action {
     WebSocket,
     Livez,
     Readyz,
+    Healthcheck,
     Metrics,
     OpenApi,
     Index,
@@ -71,13 +73,14 @@ const fn route(
     Route { method, template, needs, action, does }
 }
 
-pub(crate) const ROUTE_COUNT: usize = 29;
+pub(crate) const ROUTE_COUNT: usize = 31;
 
 /// The most asked first.
 #[rustfmt::skip]
 pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("POST",   "/v1/hit", Needs::Scope(Check), Action::Hit, "may this happen now? {\"limiter\",\"key\"} or {\"domain\",\"attributes\"}"),
     route("GET",    "/v1/allowed", Needs::Scope(Check), Action::Allowed, "the same as a query: ?user=U&ip=I[&domain=D][&deny_status=403], or user_header=FIELD"),
+    route("POST",   "/json", Needs::Scope(Check), Action::RateLimit, "Envoy's rate limit request as JSON: {\"domain\",\"descriptors\"}"),
     route("GET",    "/v1/limiters", Needs::Scope(Read), Action::Limiters, "all limiters"),
     route("GET",    "/v1/limiters/{limiter}", Needs::Scope(Read), Action::Limiter, "one limiter"),
     route("POST",   "/v1/limiters/{limiter}/enable", Needs::Scope(Operate), Action::Enable, "limits apply"),
@@ -102,6 +105,7 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("GET",    "/ws", Session, Action::WebSocket, "STOMP 1.2 over WebSocket: /topic/STREAM, /app/STREAM, /topic/time"),
     route("GET",    "/livez", Nothing, Action::Livez, "the process lives"),
     route("GET",    "/readyz", Nothing, Action::Readyz, "it takes requests"),
+    route("GET",    "/healthcheck", Nothing, Action::Healthcheck, "the same as text, as envoyproxy/ratelimit has it"),
     route("GET",    "/metrics", Needs::Scope(Read), Action::Metrics, "Prometheus"),
     route("GET",    "/openapi.json", Nothing, Action::OpenApi, "all of this as OpenAPI 3.1"),
     route("GET",    "/", Nothing, Action::Index, "this page"),
@@ -179,9 +183,9 @@ mod tests {
         for route in &ROUTES {
             let ends = |end: &str| route.template.ends_with(end);
             let expected = match route.method {
-                _ if matches!(route.template, "/livez" | "/readyz" | "/openapi.json" | "/") => Nothing,
+                _ if matches!(route.template, "/livez" | "/readyz" | "/healthcheck" | "/openapi.json" | "/") => Nothing,
                 _ if ends("/ws") => Session,
-                _ if ends("/hit") || ends("/allowed") => Needs::Scope(Check),
+                _ if ends("/hit") || ends("/allowed") || ends("/json") => Needs::Scope(Check),
                 _ if ends("/feed") => Needs::Scope(Subscribe),
                 "GET" => Needs::Scope(Read),
                 "PUT" | "DELETE" => Needs::Scope(Operate),

@@ -6,7 +6,9 @@ use super::door::Door;
 use crate::access::Access;
 use crate::audit::Audit;
 use crate::budget::Limits;
+use crate::grpc;
 use crate::listener::{self, Bounds, Tls};
+use crate::ratelimit::RateLimitSettings;
 use crate::udp::Counters;
 use hyper::server::conn::http1;
 use std::io;
@@ -38,12 +40,18 @@ pub struct HttpSettings {
     pub access: Arc<Access>,
     /// The UDP door beside this one, whose counts `/metrics` tells. Default: none.
     pub udp: Option<Arc<Counters>>,
+    /// What the gRPC door beside this one counts, which `/metrics` tells. Default: none.
+    pub grpc: Option<Arc<grpc::Metrics>>,
+    /// The certificates of the gRPC door, of which `/metrics` tells, too. Default: none.
+    pub grpc_tls: Option<Arc<Tls>>,
     /// The event streams. Default: none.
     pub streams: Arc<Streams>,
     /// The door's certificates. Default: none, which is clear text.
     pub tls: Option<Arc<Tls>>,
     /// Where changes by hand are noted. Default: in memory.
     pub audit: Arc<Audit>,
+    /// What answers of `/json` carry. Default: the statuses.
+    pub ratelimit: RateLimitSettings,
     /// Log lines of the process that could not be written, for `/metrics`. Default: 0.
     pub log_lines_lost: fn() -> u64,
 }
@@ -72,8 +80,11 @@ impl Default for HttpSettings {
             drain_timeout: Duration::from_secs(10),
             access: Arc::default(),
             udp: None,
+            grpc: None,
+            grpc_tls: None,
             streams: Arc::default(),
             audit: Arc::default(),
+            ratelimit: RateLimitSettings::default(),
             log_lines_lost: || 0,
             tls: None,
         }

@@ -235,6 +235,19 @@ impl Connection {
         let _ = timeout(LINGER_MAX, drained).await;
     }
 
+    /// Answers a client that does not speak what the door speaks, in HTTP/1.1, which it may read all the same. `problem` is JSON.
+    pub(crate) async fn refuse_in_words(&self, status: &str, problem: &str) {
+        let text = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{problem}",
+            problem.len()
+        );
+        // The first bytes on a connection find room.
+        let written = poll_fn(|cx| Pin::new(&mut *self.socket()).poll_write(cx, text.as_bytes())).await;
+        if written.is_ok() {
+            self.linger().await;
+        }
+    }
+
     /// A limit on how long a peer may be silent, in this connection's thread.
     #[must_use]
     pub fn idle_timeout(&self, limit_ticks: u64) -> IdleTimeout {

@@ -10,9 +10,7 @@ use super::tls::Tls;
 use crate::turns::each_in_turn;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
-use std::pin::Pin;
 use tidegate_wire::certificate::{self, CertificateNames};
-use tokio::io::AsyncWrite as _;
 
 /// What a handshake settled.
 pub(super) struct Settled {
@@ -71,13 +69,5 @@ fn settled(connection: &Connection) -> Settled {
 /// `http://` where `https://` is meant is the most common mistake of all.
 async fn refuse_clear_text(connection: &Connection) {
     const BODY: &str = r#"{"type":"about:blank","title":"Bad Request","status":400,"code":"tls_required","detail":"this address speaks TLS; ask for https:// instead of http://"}"#;
-    let text = format!(
-        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{BODY}",
-        BODY.len()
-    );
-    // The first bytes on a connection find room.
-    let written = poll_fn(|cx| Pin::new(&mut *connection.socket()).poll_write(cx, text.as_bytes())).await;
-    if written.is_ok() {
-        connection.linger().await;
-    }
+    connection.refuse_in_words("400 Bad Request", BODY).await;
 }

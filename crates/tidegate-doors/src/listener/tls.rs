@@ -37,6 +37,8 @@ pub enum Speaks {
     Http1,
     /// HTTP/2, and HTTP/1.1.
     Http1And2,
+    /// HTTP/2 alone.
+    Http2,
 }
 
 /// Why certificates cannot be used.
@@ -137,6 +139,7 @@ fn load(files: TlsFiles, speaks: Speaks, now: Micros) -> Result<Loaded, TlsError
     config.alpn_protocols = match speaks {
         Speaks::Http1 => vec![b"http/1.1".to_vec()],
         Speaks::Http1And2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        Speaks::Http2 => vec![b"h2".to_vec()],
     };
     Ok(Loaded { files, config: Arc::new(config), expires })
 }

@@ -26,10 +26,11 @@ use About::{Everything, Free, Listing, Named};
 /// A request (`{n}` is another number each time), the scope that it needs (`-`: none; `session`: its commands need some), the status
 /// of its success, and what it is about. A new route fails [`s5_every_route_is_a_row_of_the_table`] until it has a row.
 #[rustfmt::skip]
-const ROWS: [(&str, &str, u16, About); 30] = [
+const ROWS: [(&str, &str, u16, About); 32] = [
     ("POST /v1/hit {\"limiter\":\"api\",\"key\":\"k{n}\"}", "check", 200, Named),
     ("POST /v1/hit {\"domain\":\"login\",\"attributes\":{\"user\":\"u{n}\"}}", "check", 200, Named),
     ("GET /v1/allowed?user=a{n}&domain=login", "check", 200, Named),
+    ("POST /json {\"domain\":\"login\",\"descriptors\":[{\"entries\":[{\"key\":\"user\",\"value\":\"j{n}\"}]}]}", "check", 200, Named),
     ("GET /v1/limiters", "read", 200, Listing),
     ("GET /v1/limiters/api", "read", 200, Named),
     ("POST /v1/limiters/api/disable", "operate", 200, Named),
@@ -54,6 +55,7 @@ const ROWS: [(&str, &str, u16, About); 30] = [
     ("GET /ws", "session", 426, Free),
     ("GET /livez", "-", 200, Free),
     ("GET /readyz", "-", 200, Free),
+    ("GET /healthcheck", "-", 200, Free),
     ("GET /metrics", "read", 200, Everything),
     ("GET /openapi.json", "-", 200, Free),
     ("GET /", "-", 200, Free),

@@ -27,8 +27,8 @@ fn access_is_read() {
 fn what_is_wrong_with_access_is_told_with_its_place() {
     for (text, part) in [
         (
-            "[access]\nopen = [\"grpc\"]",
-            "2:9: [access] open: no door is named \"grpc\"; use some of \"http\", \"udp\", \"admin\"",
+            "[access]\nopen = [\"ftp\"]",
+            "2:9: [access] open: no door is named \"ftp\"; use some of \"http\", \"udp\", \"grpc\", \"admin\"",
         ),
         (
             "[access]\nopen = \"http\"",

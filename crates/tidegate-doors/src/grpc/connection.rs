@@ -1,0 +1,102 @@
+//! One client's connection, from its handshake to its end: in order when it is old or the door stops, at once when it stalls.
+
+use super::call::answer;
+use super::server::Door;
+use crate::access::Known;
+use crate::budget::Holder;
+use crate::listener::{Busy, Connection, Order, Protocol, Watched};
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// A client and its connection.
+pub(super) struct Client {
+    pub(super) door: Arc<Door>,
+    pub(super) connection: Arc<Connection>,
+    /// Who it has shown to be.
+    pub(super) known: Known,
+    pub(super) holder: Holder,
+    /// Cuts the connection.
+    pub(super) cut: Waker,
+}
+
+/// Serves one connection to its end.
+pub(super) async fn run(http: Builder<TokioExecutor>, door: Arc<Door>, connection: Arc<Connection>) {
+    let protocol = tokio::select! {
+        protocol = connection.protocol() => protocol,
+        // Whatever the order is: nothing is under way yet.
+        _ = connection.ordered() => return,
+    };
+    match protocol {
+        Ok(Protocol::Http2) => serve(http, door, connection).await,
+        Ok(Protocol::Http1) => refuse_http1(&connection).await,
+        Err(_) => {}
+    }
+}
+
+async fn serve(http: Builder<TokioExecutor>, door: Arc<Door>, connection: Arc<Connection>) {
+    let (known, cut) = (Known::of(connection.certificate()), Waker::from(Arc::new(Cut(Arc::downgrade(&connection)))));
+    let (age, grace) = (age(&door, &connection), door.settings.drain_timeout);
+    let client = Client { door, connection: Arc::clone(&connection), known, holder: Holder::default(), cut };
+    let client = Arc::new(client);
+    let service = service_fn(move |request| {
+        let client = Arc::clone(&client);
+        async move {
+            let _busy = Busy::new(Arc::clone(&client.connection));
+            Ok::<_, Infallible>(answer(&client, request).await)
+        }
+    });
+    // Nothing looks at what comes: it is no HTTP/1.
+    let io = TokioIo::new(Watched::new(Arc::clone(&connection), |_: &mut [u8]| false));
+    let mut serving = pin!(http.serve_connection(io, service));
+    let mut aged = pin!(sleep(age));
+    let mut is_told = false;
+    loop {
+        tokio::select! {
+            biased;
+            // An error here is the client's going away or not speaking HTTP: no client is left to answer.
+            _ = serving.as_mut() => return,
+            order = connection.ordered() => match order {
+                Order::Cut => return,
+                Order::Finish => serving.as_mut().graceful_shutdown(),
+            },
+            () = aged.as_mut() => {
+                if is_told {
+                    return;
+                }
+                is_told = true;
+                serving.as_mut().graceful_shutdown();
+                aged.set(sleep(grace));
+            }
+        }
+    }
+}
+
+/// When a connection is old: up to a tenth later than the setting says, by its port, so that those that came together do not all
+/// come again together.
+fn age(door: &Door, connection: &Connection) -> Duration {
+    let share = u32::from(connection.peer().port() % 64);
+    door.settings.max_age + door.settings.max_age / 640 * share
+}
+
+async fn refuse_http1(connection: &Connection) {
+    const BODY: &str = r#"{"type":"about:blank","title":"HTTP Version Not Supported","status":505,"code":"grpc_only","detail":"this address speaks gRPC, which is HTTP/2; use a gRPC client, or the HTTP door ([doors] http)"}"#;
+    connection.refuse_in_words("505 HTTP Version Not Supported", BODY).await;
+}
+
+/// Cuts a connection when it is woken.
+struct Cut(Weak<Connection>);
+
+impl Wake for Cut {
+    fn wake(self: Arc<Cut>) {
+        if let Some(connection) = self.0.upgrade() {
+            connection.cut();
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The one message of a call: bounded in size and in time.
+
+use super::MESSAGE_BYTES_MAX;
+use super::server::Door;
+use crate::listener::Place;
+use bytes::{Buf as _, Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+use tidegate_wire::grpc::{Code, PREFIX_LEN, Status, message_len};
+use tokio::time::timeout;
+
+/// The message, without its prefix. One that came with the head, as nearly all do, is not copied, and takes neither a timer nor a place
+/// among the calls that wait.
+pub(super) async fn read(door: &Door, peer: IpAddr, body: &mut Incoming, within: Duration) -> Result<Bytes, Status> {
+    let mut reading = pin!(collect(body));
+    if let Poll::Ready(outcome) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+        return outcome;
+    }
+    let _place = enter(door, peer)?;
+    timeout(within, reading).await.unwrap_or_else(|_| {
+        let message = format!("the message did not come within {} ms; send it at once", within.as_millis());
+        Err(Status::new(Code::DeadlineExceeded, message))
+    })
+}
+
+/// A place among the calls that wait.
+pub(super) fn enter(door: &Door, peer: IpAddr) -> Result<Place, Status> {
+    door.waiting.enter(peer, None).map_err(|_| {
+        let message = "as many calls wait as connections may be open, or your address has its share of them; end some, and try again";
+        Status::new(Code::Unavailable, message)
+    })
+}
+
+async fn collect(body: &mut Incoming) -> Result<Bytes, Status> {
+    let mut came = Bytes::new();
+    let mut joined = BytesMut::new();
+    let mut length = None;
+    while !body.is_end_stream() {
+        let Some(frame) = body.frame().await else { break };
+        let frame = frame.map_err(|_| Status::new(Code::InvalidArgument, "the call broke off in its message"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if came.is_empty() && joined.is_empty() {
+            came = data;
+        } else {
+            if joined.is_empty() {
+                joined.extend_from_slice(&came);
+            }
+            joined.extend_from_slice(&data);
+        }
+        let so_far = if joined.is_empty() { &came[..] } else { &joined[..] };
+        // As soon as there is a prefix: what is too long is not waited for.
+        if let (None, Some(prefix)) = (length, so_far.first_chunk()) {
+            length = Some(message_len(*prefix, MESSAGE_BYTES_MAX)?);
+        }
+        if length.is_some_and(|length| so_far.len() > PREFIX_LEN + length) {
+            return Err(Status::new(Code::Unimplemented, "the call has more than one message; this method takes one"));
+        }
+    }
+    let mut whole = if joined.is_empty() { came } else { joined.freeze() };
+    match length {
+        Some(length) if whole.len() == PREFIX_LEN + length => {
+            whole.advance(PREFIX_LEN);
+            Ok(whole)
+        }
+        _ => Err(Status::new(Code::InvalidArgument, "the call ended before its message did")),
+    }
+}

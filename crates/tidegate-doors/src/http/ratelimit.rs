@@ -1,0 +1,181 @@
+//! `POST /json`: Envoy's rate limit request as JSON, as envoyproxy/ratelimit has it for people with curl; and `GET /healthcheck`.
+//!
+//! Names are those of protobuf's JSON, in either spelling. The status is 200, or 429 where one descriptor is over its limit.
+
+use super::door::Door;
+use super::problem::Problem;
+use super::reply::{Reply, json_reply, text_reply};
+use crate::access::Caller;
+use crate::ratelimit::{self, Purpose};
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tidegate_wire::grpc::ratelimit::{
+    DescriptorStatus, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, ResponseCode, Unit,
+};
+use tidegate_wire::grpc::{Code, Status};
+
+/// Answers one body.
+pub(crate) async fn answer(door: &Door, caller: &Caller, body: &[u8]) -> Result<Reply, Problem> {
+    let request = read(body)?;
+    let settings = door.settings.ratelimit;
+    let answered = ratelimit::answer(&door.gate, caller, settings, Purpose::Decide, &request, Duration::MAX).await;
+    let response = answered.map_err(|status| problem(&status))?;
+    let mut reply = json_reply(shown(&response).to_string());
+    if response.overall_code != i32::from(ResponseCode::Ok) {
+        *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    }
+    Ok(reply)
+}
+
+/// `OK`, until the door closes.
+pub(crate) fn healthcheck(door: &Door) -> Result<Reply, Problem> {
+    match door.draining.load(Relaxed) {
+        true => Err(Problem::new(503, "draining", "the door is closing; ask another replica")),
+        false => Ok(text_reply("text/plain; charset=utf-8", "OK".to_owned())),
+    }
+}
+
+fn problem(status: &Status) -> Problem {
+    let (http, code) = match status.code {
+        Code::Unauthenticated => (401, "unauthorized"),
+        Code::PermissionDenied => (403, "forbidden"),
+        Code::InvalidArgument | Code::ResourceExhausted => (400, "bad_request"),
+        _ => (500, "internal"),
+    };
+    Problem::new(http, code, status.message.clone())
+}
+
+fn read(body: &[u8]) -> Result<RateLimitRequest, Problem> {
+    let refuse = |detail: String| Problem::new(400, "bad_json", detail).field("body");
+    let value: Value =
+        serde_json::from_slice(body).map_err(|error| refuse(format!("the body is not JSON: {error}")))?;
+    let mut members = Members::of("the body", value)?;
+    let request = RateLimitRequest {
+        domain: members.text("domain")?,
+        descriptors: members.list("descriptors")?.into_iter().map(descriptor).collect::<Result<_, _>>()?,
+        hits_addend: members.number("hitsAddend")?.map_or(Ok(0), |hits| {
+            u32::try_from(hits).map_err(|_| refuse(format!("hitsAddend: {hits} is more than {}", u32::MAX)))
+        })?,
+    };
+    members.end()?;
+    Ok(request)
+}
+
+fn descriptor(value: Value) -> Result<RateLimitDescriptor, Problem> {
+    let mut members = Members::of("a descriptor", value)?;
+    let descriptor = RateLimitDescriptor {
+        entries: members.list("entries")?.into_iter().map(entry).collect::<Result<_, _>>()?,
+        limit: None,
+        hits_addend: members.number("hitsAddend")?,
+        is_negative_hits: false,
+    };
+    members.end()?;
+    Ok(descriptor)
+}
+
+fn entry(value: Value) -> Result<Entry, Problem> {
+    let mut members = Members::of("an entry", value)?;
+    let entry = Entry { key: members.text("key")?, value: members.text("value")?.into() };
+    members.end()?;
+    Ok(entry)
+}
+
+/// The members of an object, each to be taken once.
+struct Members {
+    what: &'static str,
+    left: Map<String, Value>,
+}
+
+impl Members {
+    fn of(what: &'static str, value: Value) -> Result<Members, Problem> {
+        match value {
+            Value::Object(left) => Ok(Members { what, left }),
+            _ => Err(Problem::new(400, "bad_json", format!("{what} must be an object")).field("body")),
+        }
+    }
+
+    /// `hitsAddend` or `hits_addend`.
+    fn take(&mut self, name: &str) -> Option<Value> {
+        let snake = name.chars().flat_map(|c| {
+            let upper = c.is_ascii_uppercase();
+            upper.then_some('_').into_iter().chain([c.to_ascii_lowercase()])
+        });
+        let snake: String = snake.collect();
+        self.left.remove(name).or_else(|| self.left.remove(&snake)).filter(|value| !value.is_null())
+    }
+
+    fn wrong(&self, name: &str, wanted: &str) -> Problem {
+        Problem::new(400, "bad_json", format!("{name} of {} must be {wanted}", self.what)).field(name.to_owned())
+    }
+
+    fn text(&mut self, name: &str) -> Result<String, Problem> {
+        match self.take(name) {
+            None => Ok(String::new()),
+            Some(Value::String(text)) => Ok(text),
+            Some(_) => Err(self.wrong(name, "a string")),
+        }
+    }
+
+    fn list(&mut self, name: &str) -> Result<Vec<Value>, Problem> {
+        match self.take(name) {
+            None => Ok(Vec::new()),
+            Some(Value::Array(list)) => Ok(list),
+            Some(_) => Err(self.wrong(name, "an array")),
+        }
+    }
+
+    /// Protobuf's JSON has large numbers as texts.
+    fn number(&mut self, name: &str) -> Result<Option<u64>, Problem> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Value::Number(number)) if number.is_u64() => Ok(number.as_u64()),
+            Some(Value::String(text)) if text.parse::<u64>().is_ok() => Ok(text.parse().ok()),
+            Some(_) => Err(self.wrong(name, "a whole number")),
+        }
+    }
+
+    fn end(self) -> Result<(), Problem> {
+        match self.left.keys().next() {
+            None => Ok(()),
+            Some(name) => {
+                let shown: String = name.chars().take(64).flat_map(char::escape_debug).collect();
+                let detail = format!("{} has no \"{shown}\"; leave it out", self.what);
+                Err(Problem::new(400, "unknown_field", detail).field("body"))
+            }
+        }
+    }
+}
+
+fn shown(response: &RateLimitResponse) -> Value {
+    let status = |status: &DescriptorStatus| {
+        let mut shown = json!({ "code": code(status.code), "limitRemaining": status.limit_remaining });
+        if let Some(limit) = &status.current_limit {
+            let unit = Unit::try_from(limit.unit).unwrap_or(Unit::Unknown);
+            let mut told = json!({
+                "name": limit.name,
+                "requestsPerUnit": limit.requests_per_unit,
+                "unit": format!("{unit:?}").to_uppercase(),
+            });
+            if let Some(times) = limit.unit_multiplier {
+                told["unitMultiplier"] = times.into();
+            }
+            shown["currentLimit"] = told;
+        }
+        if let Some(wait) = &status.duration_until_reset {
+            shown["durationUntilReset"] = format!("{}s", wait.seconds).into();
+        }
+        shown
+    };
+    let statuses: Vec<Value> = response.statuses.iter().map(status).collect();
+    json!({ "overallCode": code(response.overall_code), "statuses": statuses })
+}
+
+fn code(code: i32) -> &'static str {
+    match ResponseCode::try_from(code) {
+        Ok(ResponseCode::Ok) => "OK",
+        Ok(ResponseCode::OverLimit) => "OVER_LIMIT",
+        _ => "UNKNOWN",
+    }
+}

@@ -1,0 +1,156 @@
+//! Envoy's rate limit service: the rows of its acceptance table.
+
+use crate::server::{Server, ask, check, check_method, connect, request};
+use tidegate_doors::grpc::GrpcSettings;
+use tidegate_doors::ratelimit::RateLimitSettings;
+use tidegate_wire::grpc::ratelimit::{CHECK_RATE_LIMIT, Kind, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT};
+
+#[test]
+fn a_descriptor_meets_the_limiters_of_exactly_its_keys() {
+    check(
+        &Server::start(),
+        "
+        0   user=a           -> ok user 4 of 5/MINUTE 60s
+        0   user=b           -> ok user 4 of 5/MINUTE 60s
+        0   user=a path=/x   -> ok user-path 1 of 2/30xSECOND 30s
+        0   path=/x user=a   -> ok
+        0   user=a ip=1      -> ok
+        0   other=a          -> ok
+        0   cost=1           -> ok
+        0   cost=1 & user=c  -> ok & ok user 4 of 5/MINUTE 60s
+        1   user=a & path=/x & other=1 -> ok user 3 of 5/MINUTE 59s & ok path 2 of 3/HOUR 3600s & ok",
+    );
+}
+
+#[test]
+fn a5_descriptors_are_charged_together_or_not_at_all() {
+    check(
+        &Server::start(),
+        "
+        0   path=/x cost=3            -> ok path 0 of 3/HOUR 3600s
+        0   user=a & path=/x          -> ok user 5 of 5/MINUTE 0s & over path 0 of 3/HOUR 3600s
+        0   user=a cost=5 & path=/y cost=2 -> ok user 0 of 5/MINUTE 60s & ok path 1 of 3/HOUR 3600s
+        0   user=b cost=6 & path=/y   -> over user 5 of 5/MINUTE 60s & ok path 1 of 3/HOUR 3600s
+        0   user=c & user=d cost=2    -> ok user 4 of 5/MINUTE 60s & ok user 3 of 5/MINUTE 60s
+        0   user=e cost=3 & user=e cost=3 -> over user 5 of 5/MINUTE 60s & over user 5 of 5/MINUTE 60s
+        0   user=e cost=3 & user=e cost=2 -> ok user 0 of 5/MINUTE 60s & ok user 0 of 5/MINUTE 60s",
+    );
+}
+
+#[test]
+fn costs_are_the_descriptors_then_the_requests_then_one_and_zero_looks() {
+    check(
+        &Server::start(),
+        "
+        0   hits=2 user=a             -> ok user 3 of 5/MINUTE 60s
+        0   hits=2 user=a cost=1      -> ok user 2 of 5/MINUTE 60s
+        0   hits=2 user=a cost=0      -> ok user 2 of 5/MINUTE 60s
+        0   user=a cost=0             -> ok user 2 of 5/MINUTE 60s
+        0   user=a cost=2             -> ok user 0 of 5/MINUTE 60s
+        0   user=a cost=0             -> over user 0 of 5/MINUTE 60s
+        0   user=a cost=0 & path=/x   -> over user 0 of 5/MINUTE 60s & ok path 3 of 3/HOUR 0s
+        60  user=a cost=0 & path=/x   -> ok user 5 of 5/MINUTE 0s & ok path 2 of 3/HOUR 3600s
+        60  user=a cost=99999999999   -> over user 5 of 5/MINUTE 60s",
+    );
+}
+
+/// Envoy cuts fractions of a second off, and a client that comes back too early is denied once more.
+#[test]
+fn waits_are_rounded_up_to_whole_seconds() {
+    check(
+        &Server::start(),
+        "
+        0     user=a cost=5   -> ok user 0 of 5/MINUTE 60s
+        0.4   user=a          -> over user 0 of 5/MINUTE 60s
+        59.9  user=a          -> over user 0 of 5/MINUTE 1s
+        0     bucket=x cost=10 -> ok bucket 0 of 3/SECOND 4s
+        0.1   bucket=x        -> over bucket 0 of 3/SECOND 1s
+        0     strict=x        -> ok strict 0 of 1/MINUTE 60s
+        0     strict=x        -> over strict 0 of 1/MINUTE 600s
+        0     two=x           -> ok two 1 of 2/MINUTE 60s
+        0     two=x           -> ok two 0 of 2/MINUTE 60s
+        60    two=x           -> ok two 0 of 3/HOUR 3600s
+        61    two=x           -> over two 0 of 3/HOUR 3539s",
+    );
+}
+
+#[test]
+fn a_value_that_is_empty_or_no_text_counts_and_one_that_is_too_long_is_over() {
+    let server = Server::start();
+    check(
+        &server,
+        "
+        0   user=            -> ok user 4 of 5/MINUTE 60s
+        0   user=            -> ok user 3 of 5/MINUTE 60s
+        0   user=a path=     -> ok user-path 1 of 2/30xSECOND 30s",
+    );
+    let long = format!("0 user={} & path=/x -> over & over", "x".repeat(513));
+    check(&server, &long);
+    check(&server, "0 path=/x -> ok path 2 of 3/HOUR 3600s");
+    let mut odd = request("user=odd");
+    odd.descriptors[0].entries[0].value = vec![0xff, 0, 0xfe].into();
+    let ended =
+        server.runtime.block_on(async { ask(&mut connect(server.address).await, SHOULD_RATE_LIMIT, &odd).await });
+    assert_eq!(ended.said::<RateLimitResponse>().statuses[0].limit_remaining, 4);
+}
+
+#[test]
+fn what_is_no_question_is_an_error() {
+    let server = Server::start();
+    let refused = |request: RateLimitRequest, status: u32, part: &str| {
+        let ended = server
+            .runtime
+            .block_on(async { ask(&mut connect(server.address).await, SHOULD_RATE_LIMIT, &request).await });
+        assert_eq!(ended.status, status, "{}", ended.message);
+        assert!(ended.message.contains(part), "{}", ended.message);
+    };
+    refused(RateLimitRequest { domain: String::new(), ..request("user=a") }, 3, "no domain");
+    refused(RateLimitRequest { descriptors: Vec::new(), ..request("user=a") }, 3, "no descriptors");
+    let many = vec!["user=a"; 33].join("&");
+    refused(request(&many), 8, "33 descriptors are more than 32");
+    let wide: Vec<String> = (0..17).map(|n| format!("a{n}=x")).collect();
+    refused(request(&wide.join(" ")), 8, "17 entries");
+    let elsewhere = RateLimitRequest { domain: "elsewhere".to_owned(), ..request("user=a") };
+    let ended =
+        server.runtime.block_on(async { ask(&mut connect(server.address).await, SHOULD_RATE_LIMIT, &elsewhere).await });
+    assert!(ended.said::<RateLimitResponse>().statuses[0].current_limit.is_none(), "an unknown domain has no limits");
+}
+
+#[test]
+fn kuadrants_check_charges_nothing() {
+    let server = Server::start();
+    check_method(&server, CHECK_RATE_LIMIT, "0 user=a cost=5 -> ok user 5 of 5/MINUTE 0s");
+    check_method(&server, CHECK_RATE_LIMIT, "0 user=a cost=6 -> over user 5 of 5/MINUTE 60s");
+    check(&server, "0 user=a -> ok user 4 of 5/MINUTE 60s");
+}
+
+#[test]
+fn headers_and_metadata_are_there_where_they_are_wanted() {
+    let ratelimit = RateLimitSettings { headers: true, dynamic_metadata: true };
+    let server = Server::with(GrpcSettings { ratelimit, ..GrpcSettings::default() });
+    let ask = |text: &str| {
+        let asked = server
+            .runtime
+            .block_on(async { ask(&mut connect(server.address).await, SHOULD_RATE_LIMIT, &request(text)).await });
+        asked.said::<RateLimitResponse>()
+    };
+    let fields = |response: &RateLimitResponse| {
+        let fields = response.response_headers_to_add.iter().map(|field| format!("{}: {}", field.key, field.value));
+        fields.collect::<Vec<_>>()
+    };
+    let allowed = ask("user=a cost=4 & path=/x");
+    assert_eq!(fields(&allowed), ["ratelimit-policy: \"user\";q=5;w=60", "ratelimit: \"user\";r=1;t=60"]);
+    let metadata = allowed.dynamic_metadata.unwrap();
+    assert_eq!(metadata.fields["domain"].kind, Some(Kind::Text("d".to_owned())));
+    assert_eq!(metadata.fields.len(), 3);
+    let denied = ask("user=a cost=2");
+    let expected = [
+        "content-type: application/problem+json",
+        "ratelimit-policy: \"user\";q=5;w=60",
+        "ratelimit: \"user\";r=1;t=60",
+        "retry-after: 60",
+    ];
+    assert_eq!(fields(&denied), expected);
+    let body: serde_json::Value = serde_json::from_slice(&denied.raw_body).unwrap();
+    assert_eq!((&body["status"], &body["limiter"]), (&serde_json::json!(429), &serde_json::json!("user")));
+}
