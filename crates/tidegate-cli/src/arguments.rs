@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use crate::{client, promote, proxy, serve, simulate, token, udp};
+use crate::{client, import, promote, proxy, serve, simulate, token, udp};
 use std::path::PathBuf;
 
 /// One rate limiter behind every door.
@@ -30,6 +30,9 @@ pub(crate) enum Command {
     Suggest(simulate::suggest::Args),
     /// Ask a server over UDP: over_limit KEY, get_stats KEY, get_size or ping
     Udp(udp::Args),
+    /// Make a policy of another program's
+    #[command(subcommand)]
+    Import(import::Command),
     /// Make, list and revoke access tokens
     #[command(subcommand)]
     Token(token::Command),

@@ -8,6 +8,7 @@
 //! | `serve` | the doors on the engine, reload, snapshots, the stop |
 //! | `proxy` | the transparent proxy |
 //! | `simulate` | traces and access logs on a clock of their own; limits suggested from them |
+//! | `import` | policies of other programs |
 //! | `token` | the tokens file |
 //! | `promote` | a candidate takes its place in the file |
 //! | `client`, `udp` | the commands that ask a server |
@@ -18,6 +19,7 @@ mod client;
 mod config;
 mod example;
 mod human;
+mod import;
 mod log;
 #[cfg(test)]
 mod mangled;
@@ -77,6 +79,7 @@ fn run(command: Command) -> ExitCode {
         Command::Simulate(args) => done(simulate::run(&args)),
         Command::Suggest(args) => done(simulate::suggest::run(&args)),
         Command::Udp(args) => udp::run(&args),
+        Command::Import(command) => import::run(&command),
         Command::Token(command) => token::run(&command),
         Command::Promote(args) => promote::run(&args, config::from_environment()),
         Command::Client(command) => client::run(&command),

@@ -112,6 +112,18 @@ fn recording() {
 }
 
 #[test]
+fn envoy() {
+    let theirs = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: minute, requests_per_unit: 100}\n";
+    let limits = "- namespace: shop\n  max_value: 5\n  seconds: 1\n  variables: [user]\n";
+    let scene = Scene {
+        files: &[("shop.yaml", theirs), ("limits.yaml", limits)],
+        before: &["mkdir config && mv shop.yaml config"],
+        ..Scene::default()
+    };
+    check("docs/guide/envoy.md", 4, &scene);
+}
+
+#[test]
 fn proxy() {
     check("docs/guide/proxy.md", 9, &Scene { toml: "tidegate.toml", ..Scene::default() });
 }

@@ -1,0 +1,167 @@
+//! A policy that was read, on its way to our TOML.
+//!
+//! A limiter stands for all rules about the same keys of one domain: their values are its `[[limiter.match]]` tables, in the order in which the other
+//! program looks for them. So the first that matches is the rule that it would have found, and a request asks one limiter however many rules there are.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use tidegate::NAME_LEN_MAX;
+
+/// What came of an import.
+#[derive(Default, Debug)]
+pub(super) struct Imported {
+    /// The files that it was made from.
+    pub(super) from: Vec<String>,
+    pub(super) by: &'static str,
+    pub(super) limiters: Vec<Limiter>,
+    /// What could not be carried over.
+    pub(super) lost: Vec<String>,
+    /// What counts differently here.
+    pub(super) different: Vec<String>,
+}
+
+/// One limiter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Limiter {
+    pub(super) name: String,
+    pub(super) domain: String,
+    pub(super) by: Vec<String>,
+    pub(super) algorithm: &'static str,
+    /// Counted and told, never deciding.
+    pub(super) is_candidate: bool,
+    /// The first that matches decides; none: nothing limits it.
+    pub(super) rows: Vec<Row>,
+}
+
+/// Values of the attributes, and what holds for them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Row {
+    /// A pattern for each attribute.
+    pub(super) values: Vec<String>,
+    /// A limit as text; `None`: unlimited.
+    pub(super) limit: Option<String>,
+    /// A word on where it comes from.
+    pub(super) comment: String,
+}
+
+/// Any value.
+pub(super) const ANY: &str = "*";
+
+impl Row {
+    fn is_for_all(&self) -> bool {
+        self.values.iter().all(|value| value == ANY)
+    }
+}
+
+impl Imported {
+    /// Everything that people should know, each in a line.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
+        let lost = self.lost.iter().map(|what| format!("not carried over: {what}"));
+        lost.chain(self.different.iter().map(|what| format!("counts differently: {what}")))
+    }
+
+    pub(super) fn toml(&self) -> String {
+        let mut text =
+            format!("# A policy for Tidegate, made by `tidegate import {}` from {}.\n", self.by, self.from.join(", "));
+        for note in self.notes() {
+            let _ = writeln!(text, "# {note}");
+        }
+        self.limiters.iter().for_each(|limiter| limiter.write(&mut text));
+        text
+    }
+
+    /// A name for a limiter of this domain and these keys that no other has.
+    pub(super) fn name_for(&self, domain: &str, by: &[String], end: &str) -> String {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        let whole = std::iter::once(domain).chain(by.iter().map(String::as_str)).collect::<Vec<_>>().join("-");
+        let whole: String = whole.chars().map(|c| if is_name(c) { c } else { '-' }).collect();
+        let taken: BTreeSet<&str> = self.limiters.iter().map(|limiter| limiter.name.as_str()).collect();
+        let cut = |room: usize| whole.chars().take(room).collect::<String>();
+        let first = format!("{}{end}", cut(NAME_LEN_MAX - end.len()));
+        let numbered = (2..).map(|n| {
+            let end = format!("{end}.{n}");
+            format!("{}{end}", cut(NAME_LEN_MAX - end.len()))
+        });
+        std::iter::once(first).chain(numbered).find(|name| !taken.contains(name.as_str())).unwrap_or_default()
+    }
+}
+
+impl Limiter {
+    fn write(&self, text: &mut String) {
+        // What holds for all others is the limiter's own; where nothing does, a last row says so.
+        let (own, rows) = match self.rows.iter().position(Row::is_for_all) {
+            Some(at) => (self.rows[at].limit.as_ref().map(|limit| (limit, &self.rows[at])), &self.rows[..at]),
+            None => (None, &self.rows[..]),
+        };
+        let limits = own.map(|(limit, _)| limit).or_else(|| rows.iter().find_map(|row| row.limit.as_ref()));
+        let Some(limits) = limits else { return };
+        let by: Vec<String> = self.by.iter().map(|name| quoted(name)).collect();
+        let _ = writeln!(text, "\n[[limiter]]\nname = {}\ndomain = {}", quoted(&self.name), quoted(&self.domain));
+        let _ = writeln!(text, "by = [{}]\n{}", by.join(", "), self.algorithm);
+        if self.by.iter().any(|name| name == "ip") {
+            text.push_str("ipv6_prefix = 128\n");
+        }
+        if self.is_candidate {
+            text.push_str("candidate = true\n");
+        }
+        let _ = writeln!(text, "limits = [{}]{}", quoted(limits), own.map_or(String::new(), |(_, row)| comment(row)));
+        for row in rows {
+            self.write_row(text, row);
+        }
+        if own.is_none() {
+            let rest = Row { values: vec![ANY.to_owned(); self.by.len()], limit: None, comment: "no rule".to_owned() };
+            self.write_row(text, &rest);
+        }
+    }
+
+    fn write_row(&self, text: &mut String, row: &Row) {
+        let _ = writeln!(text, "[[limiter.match]]{}", comment(row));
+        let is_for_all = row.is_for_all();
+        for (index, (name, value)) in self.by.iter().zip(&row.values).enumerate() {
+            // Any value need not be said, but for one where all are any.
+            if value != ANY || (is_for_all && index == 0) {
+                let _ = writeln!(text, "{} = {}", quoted_name(name), quoted(value));
+            }
+        }
+        match &row.limit {
+            Some(limit) => writeln!(text, "limits = [{}]", quoted(limit)),
+            None => writeln!(text, "unlimited = true"),
+        }
+        .unwrap_or_default();
+    }
+}
+
+fn comment(row: &Row) -> String {
+    if row.comment.is_empty() { String::new() } else { format!("  # {}", row.comment) }
+}
+
+/// A name of TOML, bare where it may be.
+fn quoted_name(name: &str) -> String {
+    let is_bare = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    if is_bare && !name.is_empty() { name.to_owned() } else { quoted(name) }
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(quoted, "\\u{:04X}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// May it be the name of a limiter, a domain or an attribute?
+pub(super) fn is_name(name: &str) -> bool {
+    let ok = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(ok)
+}
+
+/// Words that are settings of a `[[limiter.match]]` table, so that no attribute of that name can be matched there.
+pub(super) const TAKEN: [&str; 4] = ["limits", "unlimited", "deny", "key"];
