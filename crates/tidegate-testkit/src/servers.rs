@@ -49,6 +49,17 @@ impl Server {
         })
     }
 
+    /// An Envoy, from `TIDEGATE_ENVOY` or from where `scripts/test` puts it, with the configuration that `config` makes for its port.
+    pub fn envoy(config: impl Fn(u16) -> String) -> Server {
+        start(|port, directory| {
+            let file = directory.join("envoy.yaml");
+            std::fs::write(&file, config(port)).unwrap();
+            let mut command = Command::new(tool("TIDEGATE_ENVOY", "envoy"));
+            command.arg("-c").arg(file).args(["--disable-hot-restart", "--concurrency", "1", "-l", "warning"]);
+            command
+        })
+    }
+
     /// A twemproxy before these servers; a dead one is not replaced by another.
     pub fn twemproxy(shards: &[&Server]) -> Server {
         start(|port, directory| {
@@ -180,9 +191,14 @@ impl Drop for Server {
 
 /// The Valkey that tests start.
 pub fn valkey_path() -> PathBuf {
-    match std::env::var_os("TIDEGATE_VALKEY") {
+    tool("TIDEGATE_VALKEY", "valkey-server")
+}
+
+/// A program that a variable names, or that `scripts/test` has put into `target/tools`.
+fn tool(variable: &str, name: &str) -> PathBuf {
+    match std::env::var_os(variable) {
         Some(path) => path.into(),
-        None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/valkey-server"),
+        None => PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools").join(name),
     }
 }
 
