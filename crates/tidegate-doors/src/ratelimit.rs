@@ -10,7 +10,7 @@ use crate::access::{Caller, Scope, What};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate::headers::{push_answer_members, push_policy, push_problem_members, push_rate_limit, retry_after_s};
-use tidegate::{Answer, AskError, Gate, Micros, Request};
+use tidegate::{Answer, AskError, Gate, Intent, Micros, Request};
 use tidegate_wire::grpc::ratelimit::{
     self, DescriptorStatus, HeaderValue, Kind, ListValue, RateLimit, RateLimitDescriptor, RateLimitRequest,
     RateLimitResponse, ResponseCode, Struct, Unit, Value,
@@ -60,6 +60,9 @@ pub(crate) async fn answer(
         Purpose::Decide | Purpose::Check => gate.ask_together(&asked, store_within).await,
         Purpose::Report => one_by_one(gate, &asked, store_within).await,
     };
+    if let Ok(answers) = &answered {
+        use_up(gate, purpose, &asked, answers, store_within).await;
+    }
     match answered {
         Ok(answers) => Ok(response(settings, request, &answers)),
         Err(AskError::Key(error)) => Ok(uncounted(request, &error.to_string())),
@@ -122,6 +125,25 @@ async fn one_by_one(gate: &Gate, asked: &[Request<'_>], within: Duration) -> Res
         answers.extend(gate.ask_together(std::slice::from_ref(one), within).await?);
     }
     Ok(answers)
+}
+
+/// What has happened already counts as far as there is something left: else a cost that is always more than that would never count. Such are reports, and
+/// charges of limiters that are set so, as Envoy's call at the end of a stream is like any other. Two steps, so that another may come between; what is
+/// taken never exceeds what is left then.
+async fn use_up(gate: &Gate, purpose: Purpose, asked: &[Request<'_>], answers: &[Answer], within: Duration) {
+    if answers.iter().all(|answer| answer.allowed) {
+        return;
+    }
+    for (request, answer) in asked.iter().zip(answers) {
+        let is_afterwards = purpose == Purpose::Report || answer.limiter.as_ref().is_some_and(|spec| spec.overdraw);
+        if let (false, true, Intent::Hit, Some(left @ 1..)) =
+            (answer.allowed, is_afterwards, request.intent, answer.remaining)
+            && left < request.cost
+        {
+            // Whatever becomes of it, the answer is what it was: over.
+            let _ = gate.ask_together(&[request.cost(left)], within).await;
+        }
+    }
 }
 
 fn response(settings: RateLimitSettings, request: &RateLimitRequest, answers: &[Answer]) -> RateLimitResponse {

@@ -50,6 +50,9 @@ pub struct LimiterSpec {
     pub candidate: bool,
     /// What would take the place of its limits: counted and told beside them. They have states of their own.
     pub candidate_rules: Option<Rules>,
+    /// Costs are known only afterwards (bytes, tokens): a hit by Envoy's service that is more than what is left takes what is left, and
+    /// is over the limit.
+    pub overdraw: bool,
 }
 
 /// How several processes keep one limit.
@@ -83,6 +86,7 @@ impl LimiterSpec {
             matches: Vec::new(),
             candidate: false,
             candidate_rules: None,
+            overdraw: false,
         }
     }
 

@@ -30,6 +30,7 @@ const KNOWN: Known = Known {
         "names",
         "stats",
         "honour_disable",
+        "overdraw",
         "layout",
         "on_failure",
         "replicas",
@@ -157,6 +158,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     let names = section.boolean("names").unwrap_or(true);
     let stats = section.boolean("stats").unwrap_or(false);
     let honour_disable = section.boolean("honour_disable").unwrap_or(true);
+    let overdraw = section.boolean("overdraw").unwrap_or(false);
     let on_failure = section.parsed("on_failure", "local", super::store::on_failure);
     let pause_layout = section.parsed("layout", "pause", layout).unwrap_or(false);
     let replicas = super::replicas::read(section);
@@ -191,6 +193,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
             matches,
             candidate,
             candidate_rules,
+            overdraw,
         },
         name.place,
     ))

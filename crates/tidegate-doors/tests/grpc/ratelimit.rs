@@ -3,7 +3,9 @@
 use crate::server::{Server, ask, check, check_method, connect, request};
 use tidegate_doors::grpc::GrpcSettings;
 use tidegate_doors::ratelimit::RateLimitSettings;
-use tidegate_wire::grpc::ratelimit::{CHECK_RATE_LIMIT, Kind, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT};
+use tidegate_wire::grpc::ratelimit::{
+    CHECK_RATE_LIMIT, Kind, REPORT, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT,
+};
 
 #[test]
 fn a_descriptor_meets_the_limiters_of_exactly_its_keys() {
@@ -122,6 +124,25 @@ fn kuadrants_check_charges_nothing() {
     check_method(&server, CHECK_RATE_LIMIT, "0 user=a cost=5 -> ok user 5 of 5/MINUTE 0s");
     check_method(&server, CHECK_RATE_LIMIT, "0 user=a cost=6 -> over user 5 of 5/MINUTE 60s");
     check(&server, "0 user=a -> ok user 4 of 5/MINUTE 60s");
+}
+
+/// A client with 3 left whose every answer costs 4 would never be over its limit.
+#[test]
+fn what_is_known_afterwards_uses_up_what_is_left() {
+    let server = Server::start();
+    check(
+        &server,
+        "
+        0   spent=a cost=0   -> ok spent 10 of 10/HOUR 0s
+        0   spent=a cost=7   -> ok spent 3 of 10/HOUR 3600s
+        0   spent=a cost=4   -> over spent 3 of 10/HOUR 3600s
+        0   spent=a cost=0   -> over spent 0 of 10/HOUR 3600s
+        0   user=a cost=4    -> ok user 1 of 5/MINUTE 60s
+        0   user=a cost=4    -> over user 1 of 5/MINUTE 60s
+        0   user=a cost=0    -> ok user 1 of 5/MINUTE 60s",
+    );
+    check_method(&server, REPORT, "0 user=a cost=4 -> over user 1 of 5/MINUTE 60s");
+    check(&server, "0 user=a cost=0 -> over user 0 of 5/MINUTE 60s");
 }
 
 #[test]

@@ -47,6 +47,7 @@ pub(crate) fn policy() -> Policy {
         limiter("bucket", Algorithm::TokenBucket, "3 per second burst 10", &["bucket"]),
         limiter("strict", Algorithm::FixedWindow, "1 per minute block 10m", &["strict"]),
         limiter("bytes", Algorithm::FixedWindow, "1000 per day", &["bytes"]),
+        LimiterSpec { overdraw: true, ..limiter("spent", Algorithm::FixedWindow, "10 per hour", &["spent"]) },
         two,
     ])
     .unwrap()
