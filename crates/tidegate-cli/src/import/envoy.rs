@@ -253,14 +253,7 @@ fn add_limiters(imported: &mut Imported, domain: &Domain, keys: &[String]) {
             let name = imported.name_for(&domain.name, keys, if is_shadow { ".shadow" } else { "" });
             let algorithm = algorithm(imported, &rows, &domain.name, &shown);
             let (domain, by) = (domain.name.clone(), keys.to_vec());
-            imported.limiters.push(Limiter {
-                name,
-                domain,
-                by,
-                algorithm,
-                is_candidate: is_shadow,
-                rows: trimmed(rows),
-            });
+            imported.add(Limiter { name, domain, by, algorithm, is_candidate: is_shadow, rows: trimmed(rows) });
         }
     }
 }

@@ -50,7 +50,7 @@ fn limit(node: Node, file: &str, imported: &mut Imported) -> Result<(), String> 
     }
     members.end()?;
     match made(imported, &namespace, most, seconds, &conditions, &variables, &place) {
-        Ok(limiter) => imported.limiters.push(limiter),
+        Ok(limiter) => imported.add(limiter),
         Err(why) => imported.lost.push(format!("{place}: {why}")),
     }
     Ok(())

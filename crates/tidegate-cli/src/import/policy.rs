@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use tidegate::NAME_LEN_MAX;
+use tidegate::{MATCH_VALUES_MAX, MATCHES_MAX, NAME_LEN_MAX, Value};
 
 /// What came of an import.
 #[derive(Default, Debug)]
@@ -54,6 +54,17 @@ impl Row {
 }
 
 impl Imported {
+    /// One more limiter, unless it is none of ours.
+    pub(super) fn add(&mut self, limiter: Limiter) {
+        match limiter.unfit() {
+            None => self.limiters.push(limiter),
+            Some(why) => {
+                let (domain, keys) = (limiter.domain.escape_debug(), limiter.by.join(", "));
+                self.lost.push(format!("domain \"{domain}\", keys {keys}: {why}"));
+            }
+        }
+    }
+
     /// Everything that people should know, each in a line.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         let lost = self.lost.iter().map(|what| format!("not carried over: {what}"));
@@ -87,6 +98,18 @@ impl Imported {
 }
 
 impl Limiter {
+    /// Why it cannot be one of our limiters.
+    fn unfit(&self) -> Option<String> {
+        let matches = joined(&self.rows).len();
+        if matches >= MATCHES_MAX {
+            return Some(format!("{matches} different limits by value are more than {}", MATCHES_MAX - 1));
+        }
+        let at = self.by.iter().position(|name| name == "ip")?;
+        let values = self.rows.iter().map(|row| &row.values[at]);
+        let no_address = values.into_iter().find(|value| Value::of("ip", value).is_err())?;
+        Some(format!("\"{}\" is no address, which values of ip are here", no_address.escape_debug()))
+    }
+
     fn write(&self, text: &mut String) {
         // What holds for all others is the limiter's own; where nothing does, a last row says so.
         let (own, rows) = match self.rows.iter().position(Row::is_for_all) {
@@ -105,22 +128,28 @@ impl Limiter {
             text.push_str("candidate = true\n");
         }
         let _ = writeln!(text, "limits = [{}]{}", quoted(limits), own.map_or(String::new(), |(_, row)| comment(row)));
-        for row in rows {
-            self.write_row(text, row);
+        for joined in joined(rows) {
+            self.write_rows(text, &joined);
         }
         if own.is_none() {
             let rest = Row { values: vec![ANY.to_owned(); self.by.len()], limit: None, comment: "no rule".to_owned() };
-            self.write_row(text, &rest);
+            self.write_rows(text, &[&rest]);
         }
     }
 
-    fn write_row(&self, text: &mut String, row: &Row) {
-        let _ = writeln!(text, "[[limiter.match]]{}", comment(row));
+    /// Writes rows that differ in one value at most.
+    fn write_rows(&self, text: &mut String, rows: &[&Row]) {
+        let row = rows[0];
+        let more = if rows.len() > 1 { format!(" and {} more", rows.len() - 1) } else { String::new() };
+        let _ = writeln!(text, "[[limiter.match]]{}{more}", comment(row));
         let is_for_all = row.is_for_all();
         for (index, (name, value)) in self.by.iter().zip(&row.values).enumerate() {
+            let mut values: Vec<String> = rows.iter().map(|row| quoted(&row.values[index])).collect();
+            values.dedup();
             // Any value need not be said, but for one where all are any.
-            if value != ANY || (is_for_all && index == 0) {
-                let _ = writeln!(text, "{} = {}", quoted_name(name), quoted(value));
+            if value != ANY || values.len() > 1 || (is_for_all && index == 0) {
+                let values = if values.len() > 1 { format!("[{}]", values.join(", ")) } else { values.concat() };
+                let _ = writeln!(text, "{} = {values}", quoted_name(name));
             }
         }
         match &row.limit {
@@ -129,6 +158,26 @@ impl Limiter {
         }
         .unwrap_or_default();
     }
+}
+
+/// Rows that follow one another, have one limit and differ in the same value alone, together: they are one match with several values.
+fn joined(rows: &[Row]) -> Vec<Vec<&Row>> {
+    let differ =
+        |a: &Row, b: &Row| -> Vec<usize> { (0..a.values.len()).filter(|at| a.values[*at] != b.values[*at]).collect() };
+    let mut all: Vec<Vec<&Row>> = Vec::new();
+    for row in rows {
+        if let Some(group) = all.last_mut()
+            && group.len() < MATCH_VALUES_MAX
+            && group[0].limit == row.limit
+            && let [at] = differ(group[0], row)[..]
+            && group.get(1).is_none_or(|second| differ(group[0], second) == [at])
+        {
+            group.push(row);
+        } else {
+            all.push(vec![row]);
+        }
+    }
+    all
 }
 
 fn comment(row: &Row) -> String {

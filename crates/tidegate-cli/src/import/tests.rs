@@ -1,8 +1,11 @@
-//! Imports, as data; and the rows of an import against a naive walk down the tree that it was made from.
+//! Imports, as data; and what a gate makes of an imported policy against a naive walk down the tree that it was made from.
 
-use super::policy::{Imported, Row};
+use super::policy::Imported;
 use super::{File, envoy, limitador};
+use crate::config;
 use std::fmt::Write as _;
+use std::path::Path;
+use tidegate::{Clock, Gate, Micros, Request};
 use tidegate_testkit::{Random, number};
 
 fn file(text: &str) -> File {
@@ -65,12 +68,26 @@ fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// The limit that a descriptor has by the imported limiters.
-fn by_rows<'i>(imported: &'i Imported, entries: &[(&str, &str)]) -> Option<&'i str> {
-    let is_exact = |by: &[String]| by.iter().map(String::as_str).eq(entries.iter().map(|(key, _)| *key));
-    let limiter = imported.limiters.iter().find(|limiter| is_exact(&limiter.by))?;
-    let fits = |row: &&Row| row.values.iter().zip(entries).all(|(pattern, (_, value))| matches(pattern, value));
-    limiter.rows.iter().find(fits)?.limit.as_deref()
+/// The gate that the imported policy makes.
+fn gate(imported: &Imported) -> Gate {
+    let toml = imported.toml();
+    let config = config::parse("imported", toml.clone(), Path::new(""), Vec::new());
+    let config = config.unwrap_or_else(|error| {
+        panic!(
+            "{error}
+{toml}"
+        )
+    });
+    Gate::with_clock(config.policy, Clock::manual(Micros::from_secs(1_000)))
+}
+
+/// The limit that a descriptor has by the imported policy.
+fn by_gate(gate: &Gate, entries: &[(&str, &str)]) -> Option<String> {
+    let entries: Vec<(&str, &[u8])> = entries.iter().map(|(key, value)| (*key, value.as_bytes())).collect();
+    let answer = gate.decide(&Request::of_descriptor("d", &entries).peek()).unwrap();
+    answer.limit?;
+    let limit = answer.limiter?.rules.limits()[answer.limit_index];
+    Some(format!("{} per {}s", limit.count(), limit.period().get() / 1_000_000))
 }
 
 const KEYS: [&str; 5] = ["plan", "user", "path", "ip", "app"];
@@ -129,7 +146,7 @@ static TREES: [&[Node]; 5] = [
 ];
 
 #[test]
-fn the_first_row_that_matches_is_where_the_walk_ends() {
+fn the_imported_policy_decides_by_the_limit_at_which_the_walk_ends() {
     let mut random = Random(number("TIDEGATE_SEED", 1));
     let steps: usize = number("TIDEGATE_STEPS", 100_000);
     for tree in TREES {
@@ -137,6 +154,7 @@ fn the_first_row_that_matches_is_where_the_walk_ends() {
         yaml(tree, 0, &mut text);
         let imported = envoy::import(&[file(&text)]).unwrap();
         assert!(imported.lost.is_empty(), "{:?}", imported.lost);
+        let gate = gate(&imported);
         let mut limited = 0;
         for _ in 0..steps {
             let entries = match random.below(2) {
@@ -145,10 +163,17 @@ fn the_first_row_that_matches_is_where_the_walk_ends() {
             };
             let expected = walk(tree, &entries).map(|limit| {
                 let (count, unit) = limit.split_once('/').unwrap();
-                format!("{count} per 1{}", &unit[..1])
+                let seconds = match unit {
+                    "second" => 1,
+                    "minute" => 60,
+                    "hour" => 3_600,
+                    "day" => 86_400,
+                    other => panic!("{other}"),
+                };
+                format!("{count} per {seconds}s")
             });
             limited += usize::from(expected.is_some());
-            assert_eq!(by_rows(&imported, &entries).map(str::to_owned), expected, "{entries:?}\n{text}");
+            assert_eq!(by_gate(&gate, &entries), expected, "{entries:?}\n{text}");
         }
         assert!(limited > steps / 1_000, "{limited} of {steps} had a limit: is anything tried?");
     }
@@ -224,6 +249,32 @@ fn what_counts_differently_is_said() {
 }
 
 #[test]
+fn rules_with_one_limit_are_one_match_and_what_does_not_fit_is_said() {
+    let rules = |count: u32, limit: &dyn Fn(u32) -> u32| {
+        let rule = |n: u32| {
+            let limit = limit(n);
+            format!("  - {{key: a, value: v{n}, rate_limit: {{unit: second, requests_per_unit: {limit}}}}}\n")
+        };
+        format!("domain: d\ndescriptors:\n{}", (0..count).map(rule).collect::<String>())
+    };
+    let imported = envoy::import(&[file(&rules(900, &|n| n / 300))]).unwrap();
+    assert_eq!(imported.toml().matches("[[limiter.match]]").count(), 4, "three, and the rest");
+    let gate = gate(&imported);
+    let limit = |value: &str| by_gate(&gate, &[("a", value)]);
+    assert_eq!(
+        [limit("v299"), limit("v300"), limit("v899"), limit("v900")].map(Option::unwrap_or_default),
+        ["0 per 1s", "1 per 1s", "2 per 1s", ""]
+    );
+    for (text, part) in [
+        (rules(101, &|n| n), "101 different limits by value are more than 99"),
+        (rules(1, &|_| 1).replace("key: a", "key: ip"), "\"v0\" is no address"),
+    ] {
+        let imported = envoy::import(&[file(&text)]).unwrap();
+        assert!(imported.limiters.is_empty() && imported.lost.concat().contains(part), "{:?}", imported.lost);
+    }
+}
+
+#[test]
 fn shadow_rules_are_candidates_beside_the_others() {
     let text = "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: second, requests_per_unit: 1}\n  - key: a\n    value: x\n    shadow_mode: true\n    rate_limit: {unit: second, requests_per_unit: 2}\n";
     let imported = envoy::import(&[file(text)]).unwrap();
@@ -231,6 +282,12 @@ fn shadow_rules_are_candidates_beside_the_others() {
     assert_eq!(names, [("d-a", false), ("d-a.shadow", true)]);
     let limits = |at: usize| imported.limiters[at].rows.iter().map(|row| row.limit.as_deref()).collect::<Vec<_>>();
     assert_eq!((limits(0), limits(1)), (vec![None, Some("1 per 1s")], vec![Some("2 per 1s")]));
+    let gate = gate(&imported);
+    let hit = |value: &str| gate.decide(&Request::of_descriptor("d", &[("a", value.as_bytes())])).unwrap().allowed;
+    assert_eq!(["x", "x", "x", "y", "y"].map(hit), [true, true, true, true, false]);
+    let counts: Vec<(u64, u64)> =
+        gate.limiters().iter().map(|info| (info.counts.allowed, info.counts.denied)).collect();
+    assert_eq!(counts[1], (3, 1), "two of x and one that no rule is for, and one of x denied: {counts:?}");
 }
 
 #[test]
