@@ -10,7 +10,7 @@ use crate::access::{Caller, Scope, What};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate::headers::{push_answer_members, push_policy, push_problem_members, push_rate_limit, retry_after_s};
-use tidegate::{Answer, AskError, Gate, Intent, Micros, Request};
+use tidegate::{Answer, AskError, Gate, Intent, Micros, Reason, Request};
 use tidegate_wire::grpc::ratelimit::{
     self, DescriptorStatus, HeaderValue, Kind, ListValue, RateLimit, RateLimitDescriptor, RateLimitRequest,
     RateLimitResponse, ResponseCode, Struct, Unit, Value,
@@ -103,7 +103,8 @@ fn attributes(descriptor: &RateLimitDescriptor) -> Vec<(&str, &[u8])> {
     descriptor.entries.iter().map(|entry| (entry.key.as_str(), &entry.value[..])).collect()
 }
 
-/// What a descriptor asks: its own cost, else the request's, else 1. A cost of 0 of its own is a look: is there anything left?
+/// What a descriptor asks: its own cost, else the request's, else 1. A cost of 0 of its own is a look: is there anything left? So is a cost
+/// that is to be given back, which no store can do yet: it must not be charged.
 fn asked_of<'a>(
     request: &'a RateLimitRequest,
     descriptor: &RateLimitDescriptor,
@@ -114,6 +115,7 @@ fn asked_of<'a>(
     let asked = Request::of_descriptor(&request.domain, entries).cost(u32::try_from(cost).unwrap_or(u32::MAX));
     match (cost, purpose) {
         (0, _) => asked.cost(1).peek(),
+        _ if descriptor.is_negative_hits => asked.cost(1).peek(),
         (_, Purpose::Check) => asked.peek(),
         (_, Purpose::Decide | Purpose::Report) => asked,
     }
@@ -189,9 +191,14 @@ fn status(answer: &Answer) -> DescriptorStatus {
             let unit_multiplier = (multiplier > 1).then_some(multiplier);
             RateLimit { requests_per_unit: limit.count(), unit: unit.into(), name, unit_multiplier }
         }),
-        limit_remaining: answer.remaining.unwrap_or(0),
+        limit_remaining: answer.remaining.unwrap_or(if is_unlimited(answer) { u32::MAX } else { 0 }),
         duration_until_reset: wait.map(seconds),
     }
+}
+
+/// Does a limiter know it, and not limit it? What no limiter knows has 0 left, as envoyproxy/ratelimit tells it.
+fn is_unlimited(answer: &Answer) -> bool {
+    answer.allowed && answer.reason == Reason::Ok && answer.limiter.is_some() && answer.limit.is_none()
 }
 
 fn seconds(wait: Micros) -> ratelimit::Duration {

@@ -5,6 +5,7 @@
 //! in the order written decides. Nothing here decides on a request or stores anything.
 
 use crate::address::{ADDRESS, address, part_of};
+use crate::policy::no_value;
 use crate::{LimiterSpec, Network, Pattern, Rules};
 use std::borrow::Cow;
 use std::fmt;
@@ -96,7 +97,7 @@ impl LimiterSpec {
     fn value_of<'k>(&self, name: &str, key: &'k [u8], attributes: &[(&str, &'k [u8])]) -> Option<Cow<'k, [u8]>> {
         match self.by.as_slice() {
             [] => (name == WHOLE_KEY).then_some(Cow::Borrowed(key)),
-            [only] if only == name => Some(Cow::Borrowed(key)),
+            [only] if only == name => Some(Cow::Borrowed(if key == no_value(only) { b"" } else { key })),
             by if by.iter().any(|part| part == name) => part_of(key, name),
             _ => attributes.iter().find(|(other, _)| *other == name).map(|(_, value)| Cow::Borrowed(*value)),
         }

@@ -220,6 +220,12 @@ impl LimiterSpec {
         (!self.by.is_empty()).then_some(key)
     }
 
+    /// The key that a descriptor of exactly these attributes makes. One without a value counts, too: all of those together.
+    pub(crate) fn key_of_descriptor(&self, entries: &[(&str, &[u8])]) -> Option<Vec<u8>> {
+        let key = self.key_of(entries)?;
+        Some(if key.is_empty() { no_value(&self.by[0]) } else { key })
+    }
+
     /// The key that a caller who names this limiter means: the same that the attributes would have made.
     pub(crate) fn key_by_name<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
         match self.by.as_slice() {
@@ -228,6 +234,11 @@ impl LimiterSpec {
             _ => self.ipv6_prefix.key_of_parts(key),
         }
     }
+}
+
+/// What stands for the only attribute of a key when it has no value.
+pub(crate) fn no_value(name: &str) -> Vec<u8> {
+    [name.as_bytes(), b"="].concat()
 }
 
 /// What a decision is when the store does not answer in time.

@@ -119,6 +119,71 @@ fn what_is_no_question_is_an_error() {
 }
 
 #[test]
+fn limits_by_value_hold_and_a_denial_by_value_charges_nobody() {
+    let server = Server::start();
+    check(
+        &server,
+        "
+        0   plan=gold        -> ok plan 8 of 9/MINUTE 60s
+        0   plan=silver      -> ok plan 1 of 2/MINUTE 60s
+        0   plan=pro         -> ok plan 0 of 1/MINUTE 60s
+        0   plan=pro         -> over plan 0 of 1/MINUTE 60s
+        0   plan=            -> ok plan 1 of 2/MINUTE 60s
+        0   plan=free        -> ok
+        0   plan=bad         -> over plan 0 of 0/MINUTE 60s
+        0   plan=bad & user=a -> over plan 0 of 0/MINUTE 60s & ok user 5 of 5/MINUTE 0s
+        0   plan=free & user=a -> ok & ok user 4 of 5/MINUTE 60s",
+    );
+    let ended = server.runtime.block_on(async {
+        ask(&mut connect(server.address).await, SHOULD_RATE_LIMIT, &request("plan=free & x=1")).await
+    });
+    let left: Vec<u32> = ended.said::<RateLimitResponse>().statuses.iter().map(|one| one.limit_remaining).collect();
+    assert_eq!(left, [u32::MAX, 0], "unlimited, and unknown");
+}
+
+#[test]
+fn limits_that_were_set_by_hand_hold() {
+    let server = Server::start();
+    let limits = ["7 per minute".parse().unwrap()];
+    server.runtime.block_on(server.gate.set_override("user", b"vip", &limits, None, None)).unwrap();
+    check(&server, "0 user=vip & user=a -> ok user 6 of 7/MINUTE 60s & ok user 4 of 5/MINUTE 60s");
+}
+
+/// Candidates are charged at each descriptor's own cost, and none of them decides.
+#[test]
+fn candidates_are_counted_and_decide_nothing() {
+    let server = Server::start();
+    check(
+        &server,
+        "
+        0   plan=a              -> ok plan 1 of 2/MINUTE 60s
+        0   plan=a              -> ok plan 0 of 2/MINUTE 60s
+        0   path=/x & plan=b cost=2 -> ok path 2 of 3/HOUR 3600s & ok plan 0 of 2/MINUTE 60s
+        0   path=/x & plan=c    -> ok path 1 of 3/HOUR 3600s & ok plan 1 of 2/MINUTE 60s
+        0   path=/x & plan=c cost=0 -> ok path 0 of 3/HOUR 3600s & ok plan 1 of 2/MINUTE 60s",
+    );
+    let info = |name: &str| server.gate.limiters().into_iter().find(|info| info.spec.name == name).unwrap();
+    let plan = info("plan");
+    let candidate = plan.candidate.unwrap();
+    assert_eq!((plan.counts.allowed, plan.counts.denied, plan.counts.peeked), (4, 0, 1));
+    assert_eq!((candidate.allowed, candidate.denied, candidate.peeked), (2, 2, 1));
+    let tried = info("tried").counts;
+    assert_eq!((tried.allowed, tried.denied), (1, 2));
+}
+
+/// No store can give back yet, and a charge would be the opposite.
+#[test]
+fn a_cost_that_is_to_be_given_back_is_not_charged() {
+    check(
+        &Server::start(),
+        "
+        0   user=a cost=2        -> ok user 3 of 5/MINUTE 60s
+        0   user=a cost=2 back   -> ok user 3 of 5/MINUTE 60s
+        0   user=a cost=3        -> ok user 0 of 5/MINUTE 60s",
+    );
+}
+
+#[test]
 fn kuadrants_check_charges_nothing() {
     let server = Server::start();
     check_method(&server, CHECK_RATE_LIMIT, "0 user=a cost=5 -> ok user 5 of 5/MINUTE 0s");

@@ -9,7 +9,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Micros, Policy, Rules, Settings};
+use tidegate::{
+    Algorithm, Clock, Condition, Gate, LimiterSpec, Match, Micros, Outcome, Policy, Rules, Settings, Value,
+};
 use tidegate_doors::grpc::{GrpcSettings, serve};
 use tidegate_wire::grpc::ratelimit::{
     DescriptorStatus, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, ResponseCode, SHOULD_RATE_LIMIT,
@@ -49,8 +51,29 @@ pub(crate) fn policy() -> Policy {
         limiter("bytes", Algorithm::FixedWindow, "1000 per day", &["bytes"]),
         LimiterSpec { overdraw: true, ..limiter("spent", Algorithm::FixedWindow, "10 per hour", &["spent"]) },
         two,
+        by_value(),
+        LimiterSpec { candidate: true, ..limiter("tried", Algorithm::FixedWindow, "1 per minute", &["path"]) },
     ])
     .unwrap()
+}
+
+/// A limiter with limits by value, and with candidate limits.
+fn by_value() -> LimiterSpec {
+    let rules = |limit: &str| Rules::new(Algorithm::FixedWindow, &[limit.parse().unwrap()]).unwrap();
+    let of = |value: &str, outcome| Match {
+        conditions: vec![Condition { attribute: "plan".to_owned(), values: vec![Value::of("plan", value).unwrap()] }],
+        outcome,
+    };
+    LimiterSpec {
+        matches: vec![
+            of("gold*", Outcome::Limits(rules("9 per minute"))),
+            of("free", Outcome::Unlimited),
+            of("bad", Outcome::Deny),
+            of("p*", Outcome::Limits(rules("1 per minute"))),
+        ],
+        candidate_rules: Some(rules("1 per minute")),
+        ..limiter("plan", Algorithm::FixedWindow, "2 per minute", &["plan"])
+    }
 }
 
 impl Server {

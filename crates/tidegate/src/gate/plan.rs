@@ -156,7 +156,7 @@ impl<'a> Plan<'a> {
                 };
                 let mut plan = Plan(Vec::new());
                 for limiter in live.of_domain(Some(domain)).filter(is_exact) {
-                    let Some(key) = descriptor_key(limiter, entries) else { continue };
+                    let Some(key) = limiter.spec.key_of_descriptor(entries) else { continue };
                     check_key(&key)?;
                     plan.add(Check::of(limiter, Cow::Owned(key), entries));
                 }
@@ -269,12 +269,6 @@ impl<'a> Plan<'a> {
         }
         answer
     }
-}
-
-/// The key that a descriptor makes. An attribute without a value counts, too: all of those together.
-fn descriptor_key(limiter: &Limiter, entries: &[(&str, &[u8])]) -> Option<Vec<u8>> {
-    let key = limiter.spec.key_of(entries)?;
-    Some(if key.is_empty() { [limiter.spec.by[0].as_bytes(), b"="].concat() } else { key })
 }
 
 /// A ruling as an answer; `spec` has the rules that it was made with.

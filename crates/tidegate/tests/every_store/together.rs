@@ -4,12 +4,12 @@
 use crate::play::T;
 use crate::stores::{Store, patient};
 use std::time::Duration;
-use tidegate::{Algorithm, Answer, Clock, Gate, Grid, LimiterSpec, Micros, Policy, Request, Rules};
+use tidegate::{Algorithm, Answer, Clock, Counts, Gate, Grid, LimiterSpec, Micros, Policy, Request, Rules};
 use tidegate_testkit::{Random, number};
 
-/// Two limiters, of which the second blocks; requests name keys of both, and several of one.
+/// Two limiters, of which the first has a candidate and the second blocks; requests name keys of both, and several of one.
 fn limiters(algorithm: Algorithm, run: &str) -> Vec<LimiterSpec> {
-    let of = |name: &str, limit: &str| {
+    let rules = |limit: &str| {
         let limits = [limit.parse().unwrap()];
         let rules = match algorithm {
             Algorithm::Buckets => {
@@ -17,10 +17,11 @@ fn limiters(algorithm: Algorithm, run: &str) -> Vec<LimiterSpec> {
             }
             _ => Rules::new(algorithm, &limits),
         };
-        let rules = rules.unwrap();
-        LimiterSpec::new(name, rules).in_scope(format!("together-{run}-{name}"))
+        rules.unwrap()
     };
-    vec![of("small", "5 per minute"), of("large", "20 per minute block 2m")]
+    let of = |name: &str, limit: &str| LimiterSpec::new(name, rules(limit)).in_scope(format!("together-{run}-{name}"));
+    let small = LimiterSpec { candidate_rules: Some(rules("3 per minute")), ..of("small", "5 per minute") };
+    vec![small, of("large", "20 per minute block 2m")]
 }
 
 /// `small/k hit 2 & large/k peek 1`.
@@ -101,4 +102,14 @@ fn is_as_embedded(store: &Store, algorithm: Algorithm) {
         allowed += usize::from(said.iter().all(|answer| answer.allowed));
     }
     assert!((20..150).contains(&allowed), "{algorithm:?}: {allowed} of 150 allowed: is anything tried?");
+    let (counted, expected) = (counts(&gate), counts(&model));
+    assert_eq!(counted, expected, "{:?} {algorithm:?}, TIDEGATE_SEED={seed}: allowed, denied, peeked", store.kind);
+    assert!(expected[1].iter().all(|count| *count > 0), "{expected:?}: was the candidate asked?");
+}
+
+/// How decisions of the limiters went: of the first, of its candidate, of the second.
+fn counts(gate: &Gate) -> [[u64; 3]; 3] {
+    let limiters = gate.limiters();
+    let of = |counts: Counts| [counts.allowed, counts.denied, counts.peeked];
+    [of(limiters[0].counts), of(limiters[0].candidate.unwrap()), of(limiters[1].counts)]
 }
