@@ -10,7 +10,7 @@ use crate::access::{Caller, Scope, What};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate::headers::{push_answer_members, push_policy, push_problem_members, push_rate_limit, retry_after_s};
-use tidegate::{Answer, AskError, Gate, Intent, Micros, Reason, Request};
+use tidegate::{Answer, AskError, Gate, Intent, Limit, Micros, Reason, Request};
 use tidegate_wire::grpc::ratelimit::{
     self, DescriptorStatus, HeaderValue, Kind, ListValue, RateLimit, RateLimitDescriptor, RateLimitRequest,
     RateLimitResponse, ResponseCode, Struct, Unit, Value,
@@ -112,13 +112,22 @@ fn asked_of<'a>(
     purpose: Purpose,
 ) -> Request<'a> {
     let cost = descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend).max(1));
-    let asked = Request::of_descriptor(&request.domain, entries).cost(u32::try_from(cost).unwrap_or(u32::MAX));
+    let asked = Request::of_descriptor(&request.domain, entries).limit(brought(descriptor));
+    let asked = asked.cost(u32::try_from(cost).unwrap_or(u32::MAX));
     match (cost, purpose) {
         (0, _) => asked.cost(1).peek(),
         _ if descriptor.is_negative_hits => asked.cost(1).peek(),
         (_, Purpose::Check) => asked.peek(),
         (_, Purpose::Decide | Purpose::Report) => asked,
     }
+}
+
+/// The limit that a descriptor brings; `None`: none, or none that can be counted.
+fn brought(descriptor: &RateLimitDescriptor) -> Option<Limit> {
+    let limit = descriptor.limit.as_ref()?;
+    let unit = Unit::try_from(limit.unit).ok()?.seconds()?;
+    let seconds = unit.checked_mul(limit.unit_multiplier.unwrap_or(1).into())?;
+    Limit::new(limit.requests_per_unit, Micros::new(seconds.checked_mul(1_000_000)?)?).ok()
 }
 
 async fn one_by_one(gate: &Gate, asked: &[Request<'_>], within: Duration) -> Result<Vec<Answer>, AskError> {

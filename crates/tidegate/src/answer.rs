@@ -29,6 +29,8 @@ pub enum Target<'a> {
         domain: &'a str,
         /// Attribute names and values.
         entries: &'a [(&'a str, &'a [u8])],
+        /// What stands in for the limits of limiters that take it: [`LimiterSpec::request_limits`].
+        limit: Option<Limit>,
     },
 }
 
@@ -62,7 +64,19 @@ impl<'a> Request<'a> {
     /// A hit of cost 1 on the limiters of a domain whose attributes are exactly these.
     #[must_use]
     pub const fn of_descriptor(domain: &'a str, entries: &'a [(&'a str, &'a [u8])]) -> Request<'a> {
-        Request { target: Target::Descriptor { domain, entries }, cost: 1, intent: Intent::Hit, explain: false }
+        let target = Target::Descriptor { domain, entries, limit: None };
+        Request { target, cost: 1, intent: Intent::Hit, explain: false }
+    }
+
+    /// The same descriptor with a limit that it brings; of another target nothing changes.
+    #[must_use]
+    pub const fn limit(self, limit: Option<Limit>) -> Request<'a> {
+        match self.target {
+            Target::Descriptor { domain, entries, .. } => {
+                Request { target: Target::Descriptor { domain, entries, limit }, ..self }
+            }
+            Target::Limiter { .. } | Target::Attributes { .. } => self,
+        }
     }
 
     /// The same request at another cost.

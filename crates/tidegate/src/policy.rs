@@ -50,6 +50,8 @@ pub struct LimiterSpec {
     pub candidate: bool,
     /// What would take the place of its limits: counted and told beside them. They have states of their own.
     pub candidate_rules: Option<Rules>,
+    /// A limit that a descriptor brings stands in for its own, and shares the key's counters.
+    pub request_limits: bool,
     /// Costs are known only afterwards (bytes, tokens): a hit by Envoy's service that is more than what is left takes what is left, and
     /// is over the limit.
     pub overdraw: bool,
@@ -86,6 +88,7 @@ impl LimiterSpec {
             matches: Vec::new(),
             candidate: false,
             candidate_rules: None,
+            request_limits: false,
             overdraw: false,
         }
     }
@@ -177,6 +180,19 @@ impl LimiterSpec {
             other.algorithm() != self.rules.algorithm() || other.limits().len() != self.rules.limits().len()
         };
         rules.is_some_and(unlike).then_some("candidate_limits must be as many as limits, by position")
+    }
+
+    /// Why requests cannot bring their limits.
+    fn unfit_request_limits(&self) -> Option<&'static str> {
+        use tidegate_core::Algorithm::{Buckets, LeakyAverage, StrictAverage};
+        let has_one = self.rules.limits().len() == 1;
+        let counts = !matches!(self.rules.algorithm(), Buckets | LeakyAverage | StrictAverage);
+        if !self.request_limits || has_one && counts && self.replicas == Replicas::Exact && !self.pause_layout {
+            return None;
+        }
+        Some(
+            "request_limits needs one limit, another algorithm than buckets or average, replicas = \"exact\" and no layout; leave it out, or them",
+        )
     }
 
     /// The rules of its matches.
@@ -321,6 +337,9 @@ impl Policy {
             }
             if let Some((at, why)) = limiter.unfit_match() {
                 return fail(PolicyProblem::Match { at, why });
+            }
+            if let Some(why) = limiter.unfit_request_limits() {
+                return fail(PolicyProblem::RequestLimits { name: limiter.name.clone(), why });
             }
             if let Some(why) = limiter.unfit_candidate() {
                 return fail(PolicyProblem::Candidate { name: limiter.name.clone(), why });

@@ -31,6 +31,7 @@ const KNOWN: Known = Known {
         "stats",
         "honour_disable",
         "overdraw",
+        "request_limits",
         "layout",
         "on_failure",
         "replicas",
@@ -159,6 +160,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     let stats = section.boolean("stats").unwrap_or(false);
     let honour_disable = section.boolean("honour_disable").unwrap_or(true);
     let overdraw = section.boolean("overdraw").unwrap_or(false);
+    let request_limits = section.boolean("request_limits").unwrap_or(false);
     let on_failure = section.parsed("on_failure", "local", super::store::on_failure);
     let pause_layout = section.parsed("layout", "pause", layout).unwrap_or(false);
     let replicas = super::replicas::read(section);
@@ -193,6 +195,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
             matches,
             candidate,
             candidate_rules,
+            request_limits,
             overdraw,
         },
         name.place,
@@ -401,6 +404,7 @@ fn at_fault(section: &mut Section<'_>, problem: &PolicyProblem) -> Option<Place>
             let nodes = ["candidate_limits", "candidate"].map(|name| section.node(name));
             return nodes.into_iter().flatten().next().map(|node| node.place);
         }
+        PolicyProblem::RequestLimits { .. } => return section.node("request_limits").map(|node| node.place),
         PolicyProblem::NotShareable(_) => return section.node("replicas").map(|node| node.place),
         _ => return None,
     };

@@ -1,6 +1,7 @@
 //! Envoy's rate limit service: the rows of its acceptance table.
 
 use crate::server::{Server, ask, check, check_method, connect, request};
+use tidegate::Micros;
 use tidegate_doors::grpc::GrpcSettings;
 use tidegate_doors::ratelimit::RateLimitSettings;
 use tidegate_wire::grpc::ratelimit::{
@@ -169,6 +170,35 @@ fn candidates_are_counted_and_decide_nothing() {
     assert_eq!((candidate.allowed, candidate.denied, candidate.peeked), (2, 2, 1));
     let tried = info("tried").counts;
     assert_eq!((tried.allowed, tried.denied), (1, 2));
+}
+
+#[test]
+fn a_limit_in_the_request_stands_in_where_the_limiter_takes_it() {
+    let server = Server::start();
+    check(
+        &server,
+        "
+        0   brought=a limit=9/60    -> ok brought 8 of 9/MINUTE 60s
+        0   brought=a               -> ok brought 3 of 5/MINUTE 60s
+        0   brought=a limit=2/60    -> over brought 0 of 2/MINUTE 60s
+        0   brought=b limit=3/7200 cost=2 -> ok brought 1 of 3/2xHOUR 7200s
+        0   brought=b limit=0/60    -> over brought 0 of 0/MINUTE 60s
+        0   brought=c limit=1/0     -> ok brought 4 of 5/MINUTE 60s
+        0   user=a limit=9/60       -> ok user 4 of 5/MINUTE 60s",
+    );
+    let limits = ["7 per minute".parse().unwrap()];
+    server.runtime.block_on(server.gate.set_override("brought", b"d", &limits, None, None)).unwrap();
+    check(&server, "0 brought=d limit=9/60 -> ok brought 6 of 7/MINUTE 60s");
+}
+
+/// The table drops what is fresh; by the limiter's own minute this key would be.
+#[test]
+fn m2_what_counts_by_a_longer_period_of_a_request_is_not_dropped() {
+    let server = Server::start();
+    check(&server, "0 brought=a limit=3/7200 cost=3 -> ok brought 0 of 3/2xHOUR 7200s");
+    server.clock.set(Micros::from_secs(1_000 + 3_600));
+    (0..32).for_each(|_| server.gate.tend());
+    check(&server, "3600 brought=a limit=3/7200 -> over brought 0 of 3/2xHOUR 3600s");
 }
 
 /// No store can give back yet, and a charge would be the opposite.

@@ -14,8 +14,8 @@ use tidegate::{
 };
 use tidegate_doors::grpc::{GrpcSettings, serve};
 use tidegate_wire::grpc::ratelimit::{
-    DescriptorStatus, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, ResponseCode, SHOULD_RATE_LIMIT,
-    Unit,
+    DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, ResponseCode,
+    SHOULD_RATE_LIMIT, Unit,
 };
 use tidegate_wire::grpc::{Message, PREFIX_LEN, framed, read};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -52,6 +52,10 @@ pub(crate) fn policy() -> Policy {
         LimiterSpec { overdraw: true, ..limiter("spent", Algorithm::FixedWindow, "10 per hour", &["spent"]) },
         two,
         by_value(),
+        LimiterSpec {
+            request_limits: true,
+            ..limiter("brought", Algorithm::FixedWindow, "5 per minute", &["brought"])
+        },
         LimiterSpec { candidate: true, ..limiter("tried", Algorithm::FixedWindow, "1 per minute", &["path"]) },
     ])
     .unwrap()
@@ -178,12 +182,20 @@ pub(crate) async fn ask<M: Message>(sender: &mut Sender, method: &str, message: 
     ended(sender.send_request(call(method, framed(message))).await.unwrap()).await
 }
 
-/// `user=a path=/x cost=2 back`: a descriptor. A value may be empty.
+/// `user=a path=/x cost=2 back limit=3/60`: a descriptor, and a limit that it brings, of so many seconds. A value may be empty.
 fn descriptor(text: &str) -> RateLimitDescriptor {
     let mut descriptor = RateLimitDescriptor::default();
     for word in text.split_whitespace() {
         match word.split_once('=') {
             Some(("cost", cost)) => descriptor.hits_addend = Some(cost.parse().unwrap()),
+            Some(("limit", limit)) => {
+                let (count, seconds) = limit.split_once('/').unwrap();
+                descriptor.limit = Some(RateLimitOverride {
+                    requests_per_unit: count.parse().unwrap(),
+                    unit: Unit::Second.into(),
+                    unit_multiplier: Some(seconds.parse().unwrap()),
+                });
+            }
             Some((key, value)) => {
                 let value = Bytes::copy_from_slice(value.as_bytes());
                 descriptor.entries.push(Entry { key: key.to_owned(), value });

@@ -41,6 +41,8 @@ pub struct Limiter {
     pub(super) variants: Arc<Variants>,
     /// The same with this process's part of the rules, for when the store does not answer.
     pub(super) fallback: Arc<Variants>,
+    /// Which part of limits it is that this process decides by then.
+    pub(super) local_share: f64,
     /// What would take the place of its limits: a limiter of its own, which decides nothing.
     pub(super) candidate: Option<Arc<Limiter>>,
     /// The limits of single keys that were set by hand.
@@ -137,6 +139,7 @@ impl Limiter {
             true => Arc::clone(&variants),
             false => Arc::new(whole(share_of, local_share).expect("a part can be made of all rules")),
         };
+        let local_share = if store.is_embedded() { 1.0 } else { local_share };
         let table = memory.table(spec.scope(), spec.shape(), &fallback.own.rules);
         let store = if share.is_some() { local } else { store }.clone();
         let candidate = spec.candidate_spec().map(|candidate| Arc::new(Limiter::new(&Arc::new(candidate), around)));
@@ -144,8 +147,19 @@ impl Limiter {
         let varies = !spec.matches.is_empty() || spec.candidate || candidate.is_some();
         let overrides = around.overrides.of(spec, clock, local_share);
         let spec = Arc::clone(spec);
-        let limiter =
-            Limiter { spec, table, store, share, variants, fallback, candidate, overrides, varies, by_address };
+        let limiter = Limiter {
+            spec,
+            table,
+            store,
+            share,
+            variants,
+            fallback,
+            local_share,
+            candidate,
+            overrides,
+            varies,
+            by_address,
+        };
         match limiter.table.overrides_since(None, clock.now()).filter(|_| around.store.is_embedded()) {
             Some(found) => limiter.take_overrides(found, local_share),
             None => limiter.note_overrides(),

@@ -11,6 +11,7 @@ use crate::{AskError, Clock, LimiterSpec};
 use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::replicas::Schedule;
 use tidegate_core::{Limit, Micros, Rules};
@@ -43,6 +44,8 @@ pub(super) struct Book(Mutex<HashMap<String, Arc<Held>>>);
 pub(super) struct Held {
     clock: Clock,
     now: ArcSwap<Known>,
+    /// The longest period of the limits that requests brought, in microseconds.
+    longest_brought: AtomicU64,
 }
 
 /// What is known of them now.
@@ -100,7 +103,8 @@ impl Book {
     /// What is known of a limiter's overrides, fitted to this policy.
     pub(super) fn of(&self, spec: &Arc<LimiterSpec>, clock: &Clock, local_share: f64) -> Arc<Held> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = || Arc::new(Held { clock: clock.clone(), now: ArcSwap::default() });
+        let made =
+            || Arc::new(Held { clock: clock.clone(), now: ArcSwap::default(), longest_brought: AtomicU64::new(0) });
         let held = Arc::clone(all.entry(spec.scope().to_owned()).or_insert_with(made));
         let known = held.now.load();
         let fitted = |(key, one): (&Vec<u8>, &Arc<Overridden>)| {
@@ -118,6 +122,12 @@ impl Held {
         let known = self.now.load();
         let found = known.by_key.get(key).filter(|one| one.specs.is_some())?;
         found.until.is_none_or(|until| until > self.clock.now()).then(|| Arc::clone(found))
+    }
+
+    /// Notes the period of a limit that a request brought; is it the longest so far?
+    pub(super) fn note_brought(&self, period: Micros) -> bool {
+        self.longest_brought.load(Relaxed) < period.get()
+            && self.longest_brought.fetch_max(period.get(), Relaxed) < period.get()
     }
 
     fn version(&self) -> Option<u64> {
@@ -172,7 +182,11 @@ impl Limiter {
 
     /// Tells the table by which rules its keys are decided.
     pub(super) fn note_overrides(&self) {
-        let rules = self.overrides.rules();
+        let mut rules = self.overrides.rules();
+        // Counts do not matter to when a key is fresh.
+        let brought = Micros::new(self.overrides.longest_brought.load(Relaxed)).filter(|period| !period.is_zero());
+        let brought = brought.and_then(|period| self.spec.rules.with_limits(&[Limit::new(1, period).ok()?]).ok());
+        rules.extend(brought);
         let any = !self.overrides.now.load().by_key.is_empty();
         self.table.set_variants(self.fallback.others().into_iter().chain(rules).collect());
         self.table.set_overridden(any);

@@ -10,7 +10,7 @@ use crate::{Answer, AskError, Explained, LimiterSpec, Reason, Request, Target};
 use std::borrow::Cow;
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{self, Demand, Intent, Ruling};
-use tidegate_core::{Decision, Micros, Rate, Verdict, check_key};
+use tidegate_core::{Decision, Limit, Micros, Rate, Verdict, check_key};
 use tidegate_store::{Answers, Part, PartAnswer, Question};
 
 /// Everything that one request is checked against, in definition order.
@@ -72,6 +72,18 @@ impl<'a> Check<'a> {
             Effect::Deny => Role::Denied,
         };
         Check { limiter, key, role, own: None, spec, basis, candidacy }
+    }
+
+    /// By the limit that the request brings, if the limiter takes it: in place of its own and of a match's. What was set by hand stays, and so
+    /// does a key that is not limited or not let pass.
+    fn by_request(self, limit: Option<Limit>) -> Check<'a> {
+        let takes = self.is_asked() && !matches!(self.basis, Basis::Override(_));
+        match limit.filter(|_| takes).and_then(|limit| self.limiter.brought(limit)) {
+            None => self,
+            Some(brought) => {
+                Check { spec: InForce::Made(Arc::clone(&brought.whole)), basis: Basis::Request(brought), ..self }
+            }
+        }
     }
 
     /// The candidate for the limits by which this check is decided, which is at `place` of its plan. Limits of a match or an
@@ -150,7 +162,7 @@ impl<'a> Plan<'a> {
                 }
                 Ok(plan)
             }
-            Target::Descriptor { domain, entries } => {
+            Target::Descriptor { domain, entries, limit } => {
                 let is_exact = |limiter: &&Limiter| {
                     limiter.spec.by.iter().map(String::as_str).eq(entries.iter().map(|(name, _)| *name))
                 };
@@ -158,7 +170,7 @@ impl<'a> Plan<'a> {
                 for limiter in live.of_domain(Some(domain)).filter(is_exact) {
                     let Some(key) = limiter.spec.key_of_descriptor(entries) else { continue };
                     check_key(&key)?;
-                    plan.add(Check::of(limiter, Cow::Owned(key), entries));
+                    plan.add(Check::of(limiter, Cow::Owned(key), entries).by_request(limit));
                 }
                 Ok(plan)
             }

@@ -4,12 +4,13 @@
 //! names it, and headers and explanations print what it says. Invariant: a limiter without matches, whose keys have no limits
 //! of their own, is never asked for a standing where time matters; see [`Limiter::is_uniform`].
 
+use super::fallback::share_of;
 use super::limiter::{InForce, Limiter};
 use super::overrides::Overridden;
 use crate::{LimiterSpec, Outcome};
 use std::sync::Arc;
-use tidegate_core::Rules;
 use tidegate_core::replicas::Schedule;
+use tidegate_core::{Limit, Rules};
 
 /// A limiter with its own rules, and with those of each of its matches.
 #[derive(Debug)]
@@ -29,6 +30,15 @@ pub(super) enum Basis {
     Match(usize),
     /// Those that were set for the key by hand.
     Override(Arc<Overridden>),
+    /// The limit that the request brings.
+    Request(Arc<Brought>),
+}
+
+/// A limiter with the limit that a request brings, and with this process's part of it.
+#[derive(Debug)]
+pub(super) struct Brought {
+    pub(super) whole: Arc<LimiterSpec>,
+    fallback: Arc<LimiterSpec>,
 }
 
 /// How a key stands with a limiter.
@@ -72,8 +82,8 @@ impl Variants {
         match basis {
             Basis::Own => &self.own,
             Basis::Match(index) => &self.matched[*index],
-            // It has its own, see [`Limiter::whole_for`].
-            Basis::Override(_) => &self.own,
+            // They have their own, see [`Limiter::whole_for`].
+            Basis::Override(_) | Basis::Request(_) => &self.own,
         }
     }
 
@@ -121,6 +131,18 @@ impl Limiter {
         Some(Standing { spec: InForce::Made(spec), basis: Basis::Override(one), effect: Effect::Limits })
     }
 
+    /// The limiter with a limit that a request brings, if it takes such and can count it. The table is told of its period first: what has
+    /// not passed by it must not be dropped as fresh.
+    pub(super) fn brought(&self, limit: Limit) -> Option<Arc<Brought>> {
+        let rules = self.spec.request_limits.then(|| self.spec.rules.with_limits(&[limit]).ok())??;
+        if self.overrides.note_brought(limit.period()) {
+            self.note_overrides();
+        }
+        let with = |rules: Rules| Arc::new(LimiterSpec { rules, ..LimiterSpec::clone(&self.spec) });
+        let fallback = share_of(&rules, self.local_share);
+        Some(Arc::new(Brought { fallback: with(fallback), whole: with(rules) }))
+    }
+
     /// The same by the key alone: how it stands in a request by name.
     pub(super) fn standing_by_name(&self, key: &[u8]) -> Standing<'_> {
         self.standing(key, &[])
@@ -130,6 +152,7 @@ impl Limiter {
     pub(super) fn fallback_for(&self, basis: &Basis) -> InForce<'_> {
         match basis {
             Basis::Override(one) => InForce::Made(Arc::clone(one.fallback().unwrap_or(&self.fallback.own))),
+            Basis::Request(one) => InForce::Made(Arc::clone(&one.fallback)),
             basis => InForce::Policy(self.fallback.get(basis)),
         }
     }
@@ -138,6 +161,7 @@ impl Limiter {
     pub(super) fn whole_for(&self, basis: &Basis) -> InForce<'_> {
         match basis {
             Basis::Override(one) => InForce::Made(Arc::clone(one.whole().unwrap_or(&self.variants.own))),
+            Basis::Request(one) => InForce::Made(Arc::clone(&one.whole)),
             basis => InForce::Policy(self.variants.get(basis)),
         }
     }

@@ -49,6 +49,13 @@ pub enum PolicyProblem {
         /// Why, with the remedy.
         why: &'static str,
     },
+    /// Requests cannot bring limits for it.
+    RequestLimits {
+        /// The limiter.
+        name: String,
+        /// Why, with the remedy.
+        why: &'static str,
+    },
     /// A match that is empty, cannot hold, or whose limits do not suit the limiter.
     Match {
         /// Which match, from 0.
@@ -100,7 +107,9 @@ impl fmt::Display for PolicyError {
                 f,
                 "domain \"{domain}\" has no effect without \"by\"; add by = [\"user\"] or leave the domain out"
             ),
-            PolicyProblem::Candidate { name, why } => write!(f, "\"{name}\": {why}"),
+            PolicyProblem::Candidate { name, why } | PolicyProblem::RequestLimits { name, why } => {
+                write!(f, "\"{name}\": {why}")
+            }
             PolicyProblem::Match { at, why } => write!(f, "match {}: {why}", at + 1),
             PolicyProblem::NotShareable(name) => write!(
                 f,

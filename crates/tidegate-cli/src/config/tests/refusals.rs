@@ -191,6 +191,10 @@ fn limiters_are_checked() {
     let limiter = |settings: &str| format!("[[limiter]]\nname = \"a\"\nlimits = [\"1 per day\"]\n{settings}");
     for (settings, part) in [
         (
+            "[[limiter]]\nname = \"b\"\nlimits = [\"1 per day\", \"2 per week\"]\nrequest_limits = true",
+            "request_limits needs one limit",
+        ),
+        (
             "algorithm = \"buckets\"\nhistory = \"5m\"",
             "5:11: limiter \"a\" history: history 5m is shorter than one block of resolution 10m, so nothing would be counted; use a history of 10m or more",
         ),
