@@ -196,10 +196,13 @@ fn send_each(socket: &UdpSocket, to: &[&Peer], texts: &[IoSlice<'_>]) -> u64 {
 fn send_one(socket: &UdpSocket, to: &Peer, texts: &[IoSlice<'_>], segment: Option<&u16>) -> nix::Result<()> {
     let address = SockaddrStorage::from(to.client);
     let source = to.source.as_ref().map(Source::message);
-    let control: Vec<ControlMessage<'_>> =
-        segment.map(ControlMessage::UdpGsoSegments).into_iter().chain(source).collect();
+    let control: &[ControlMessage<'_>] = match (segment.map(ControlMessage::UdpGsoSegments), source) {
+        (Some(segment), Some(source)) => &[segment, source],
+        (Some(one), None) | (None, Some(one)) => &[one],
+        (None, None) => &[],
+    };
     loop {
-        match sendmsg(socket.as_raw_fd(), texts, &control, MsgFlags::empty(), Some(&address)) {
+        match sendmsg(socket.as_raw_fd(), texts, control, MsgFlags::empty(), Some(&address)) {
             Err(Errno::EINTR) => {}
             sent => return sent.map(drop),
         }
