@@ -1,0 +1,187 @@
+//! Several keys of one request, and what each of them is told.
+
+use super::*;
+use crate::Algorithm;
+
+struct Key {
+    rules: Rules,
+    blocked_until: Micros,
+    states: Vec<State>,
+}
+
+fn key(algorithm: Algorithm, limits: &[&str]) -> Key {
+    let limits: Vec<Limit> = limits.iter().map(|text| text.parse().unwrap()).collect();
+    let rules = Rules::new(algorithm, &limits).unwrap();
+    let states = rules.fresh();
+    Key { rules, blocked_until: Micros::ZERO, states }
+}
+
+impl Key {
+    fn request(&mut self, at_s: u64, cost: u32, intent: Intent) -> Ruling {
+        let mut copy = self.states.clone();
+        let mut subject = Subject {
+            rules: &self.rules,
+            blocked_until: self.blocked_until,
+            states: if intent == Intent::Hit { &mut self.states } else { &mut copy },
+            room: Room::Free,
+            role: Role::Enforced,
+            own: None,
+        };
+        let ruling = decide(&mut subject, Micros::from_secs(at_s), cost, intent);
+        self.blocked_until = subject.blocked_until;
+        ruling
+    }
+}
+
+/// `AT hit|peek COST -> REASON [retry=S] [left=N] [at=LIMIT]`
+#[track_caller]
+fn check(mut key: Key, script: &str) {
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let intent = if words[1] == "hit" { Intent::Hit } else { Intent::Peek };
+        let ruling = key.request(words[0].parse().unwrap(), words[2].parse().unwrap(), intent);
+        let retry = match ruling.decision.verdict {
+            Verdict::Deny { retry_after: Some(wait) } => wait.get() / 1_000_000,
+            _ => 0,
+        };
+        let facts = [
+            format!("{:?}", ruling.reason).to_lowercase(),
+            format!("retry={retry}"),
+            format!("left={}", ruling.decision.remaining),
+            format!("reset={}", ruling.decision.reset_after.get() / 1_000_000),
+            format!("at={}", ruling.limit_index),
+        ];
+        for word in &words[4..] {
+            assert!(facts.iter().any(|fact| fact == word), "{line}\n   but got {facts:?}");
+        }
+    }
+}
+
+#[test]
+fn a5_limits_are_charged_together_or_not_at_all() {
+    check(
+        key(Algorithm::SlidingLog, &["2 per minute", "3 per hour"]),
+        "
+        0   hit 2 -> ok left=0 at=0
+        0   hit 1 -> limited retry=60 at=0
+        60  hit 2 -> limited retry=3540 left=1 at=1
+        60  hit 1 -> ok left=0 at=1
+        61  hit 1 -> limited retry=3539 at=1
+        61  hit 3 -> costabovelimit at=0",
+    );
+}
+
+#[test]
+fn a5_keys_are_charged_together_or_not_at_all() {
+    let mut user = key(Algorithm::SlidingLog, &["2 per minute"]);
+    let mut ip = key(Algorithm::TokenBucket, &["3 per minute"]);
+    let mut both = |cost| {
+        let mut subjects = [&mut user, &mut ip].map(|key| Subject {
+            rules: &key.rules,
+            blocked_until: Micros::ZERO,
+            states: &mut key.states,
+            room: Room::Free,
+            role: Role::Enforced,
+            own: None,
+        });
+        let rulings = decide_all(&mut subjects, Micros::ZERO, cost, Intent::Hit);
+        let left = rulings.iter().map(|r| r.decision.remaining).collect::<Vec<_>>();
+        (Ruling::deciding(&rulings), left)
+    };
+    assert_eq!(both(2), (Some(0), vec![0, 1]));
+    assert_eq!(both(1), (Some(0), vec![0, 1]), "the user's denial leaves the address alone");
+    assert_eq!(both(2), (Some(0), vec![0, 1]));
+}
+
+#[test]
+fn a5_keys_with_costs_of_their_own_are_charged_together_or_not_at_all() {
+    let mut all = ["2 per minute", "30 per minute", "5 per minute"].map(|limit| key(Algorithm::FixedWindow, &[limit]));
+    let mut ask = |costs: [(u32, Intent); 3]| {
+        let mut subjects: Vec<Subject<'_>> = all
+            .iter_mut()
+            .zip(costs)
+            .map(|(key, (cost, intent))| Subject {
+                rules: &key.rules,
+                blocked_until: Micros::ZERO,
+                states: &mut key.states,
+                room: Room::Free,
+                role: Role::Enforced,
+                own: Some(Demand { cost, intent }),
+            })
+            .collect();
+        let rulings = decide_all(&mut subjects, Micros::ZERO, 1_000, Intent::Hit);
+        rulings.iter().map(|r| (r.is_allowed(), r.decision.remaining)).collect::<Vec<_>>()
+    };
+    let (hit, peek) = (Intent::Hit, Intent::Peek);
+    assert_eq!(ask([(1, hit), (10, hit), (5, peek)]), [(true, 1), (true, 20), (true, 5)]);
+    assert_eq!(ask([(1, hit), (21, hit), (0, hit)]), [(true, 1), (false, 20), (true, 5)], "nothing is charged");
+    assert_eq!(ask([(1, hit), (20, hit), (6, peek)]), [(true, 1), (true, 20), (false, 5)], "a peek has its say");
+    assert_eq!(ask([(1, hit), (20, hit), (5, hit)]), [(true, 0), (true, 0), (true, 0)]);
+}
+
+#[test]
+fn a10_a_denied_hit_blocks_for_exactly_its_time() {
+    check(
+        key(Algorithm::FixedWindow, &["1 per minute block 10m"]),
+        "
+        0    hit  1 -> ok left=0
+        0    peek 1 -> limited retry=60
+        0    hit  0 -> ok
+        0    hit  2 -> costabovelimit
+        0    hit  1 -> limited retry=600 left=0 reset=600
+        100  hit  1 -> blocked retry=500 left=0 reset=500
+        599  peek 1 -> blocked retry=1
+        599  hit  0 -> blocked retry=1
+        600  hit  1 -> ok left=0",
+    );
+}
+
+#[test]
+fn the_longest_block_of_those_that_deny_counts() {
+    check(
+        key(Algorithm::FixedWindow, &["1 per minute block 2m", "5 per hour block 1d"]),
+        "
+        0    hit 1 -> ok
+        1    hit 1 -> limited retry=120
+        121  hit 1 -> ok",
+    );
+}
+
+#[test]
+fn the_least_remaining_is_told_in_definition_order() {
+    check(
+        key(Algorithm::TokenBucket, &["5 per minute", "5 per hour", "3 per day"]),
+        "
+        0 hit 1 -> ok left=2 at=2
+        0 peek 0 -> ok left=2 at=2",
+    );
+    check(
+        key(Algorithm::TokenBucket, &["5 per minute", "5 per hour"]),
+        "
+        0 hit 1 -> ok left=4 at=0",
+    );
+}
+
+/// What each says by itself, with its role, and which of them are charged.
+#[test]
+fn a12_a_candidate_is_charged_if_the_others_and_it_allow_and_changes_nothing_for_them() {
+    const E: Role = Role::Enforced;
+    const NEW: Role = Role::Candidate { replaces: None };
+    const FIRST: Role = Role::Candidate { replaces: Some(0) };
+    for (subjects, charged) in [
+        (&[(E, true), (E, true)][..], &[true, true][..]),
+        (&[(E, true), (E, false)], &[false, false]),
+        (&[(E, true), (NEW, true)], &[true, true]),
+        (&[(E, true), (NEW, false)], &[true, false]),
+        (&[(E, false), (NEW, true)], &[false, false]),
+        (&[(E, false), (FIRST, true)], &[false, true]),
+        (&[(E, false), (FIRST, true), (E, true)], &[false, true, false]),
+        (&[(E, false), (FIRST, true), (E, false)], &[false, false, false]),
+        (&[(E, true), (FIRST, false), (NEW, true)], &[true, false, true]),
+        (&[(NEW, true)], &[true]),
+    ] {
+        let (roles, allowed): (Vec<Role>, Vec<bool>) = subjects.iter().copied().unzip();
+        let found: Vec<bool> = (0..roles.len()).map(|index| all_allow(&roles, &allowed, index)).collect();
+        assert_eq!(found, charged, "{subjects:?}");
+    }
+}
