@@ -169,6 +169,18 @@ pub fn decide_all(subjects: &mut [Subject<'_>], now: Micros, cost: u32, intent: 
     subjects.iter_mut().enumerate().map(conclude).collect()
 }
 
+/// Gives back what was charged before, of a token bucket down to an empty debt, and says how things stand then. Other algorithms
+/// know when each cost was charged, so that it cannot be given back without that; nor can the sketch, which over-counts.
+pub fn give_back(subject: &mut Subject<'_>, now: Micros, cost: u32) -> Ruling {
+    subject.settle(now);
+    for (check, state) in subject.states_mut() {
+        if let State::TokenBucket(bucket) = state {
+            bucket.give_back(check.limit(), now, cost);
+        }
+    }
+    subject.look(now, 0)
+}
+
 impl Subject<'_> {
     /// What every limit says as things stand, in definition order; for explanations.
     pub fn decisions(&mut self, now: Micros, cost: u32) -> Vec<Decision> {

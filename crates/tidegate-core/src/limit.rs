@@ -201,9 +201,9 @@ impl Limit {
         self.block
     }
 
-    /// The same count over another period, which may be longer than a limit's own can be.
-    pub(crate) const fn over(self, period: Micros) -> Limit {
-        Limit { period, ..self }
+    /// Another count over another period, which may be longer than a limit's own can be.
+    pub(crate) const fn over(self, count: u32, period: Micros) -> Limit {
+        Limit { count, period, ..self }
     }
 
     /// As a token bucket sees it.

@@ -71,6 +71,8 @@ impl Algorithm {
     }
 }
 
+/// How long a key without a place waits at most where each call brings its limit.
+const PER_CALL_WAIT_MAX: Micros = Micros::from_secs(3_600);
 /// Most limits of one limiter. All are looked at for every request.
 pub const LIMITS_MAX: usize = 8;
 
@@ -89,6 +91,8 @@ pub struct Rules {
     limits: Box<[Limit]>,
     /// Only `buckets` reads it.
     grid: Grid,
+    /// Each call brings the limit, so that keys of one table have different ones.
+    per_call: bool,
 }
 
 impl Rules {
@@ -119,6 +123,15 @@ impl Rules {
         Rules::checked(Algorithm::Buckets, limits, grid, Periods::AnyLength)
     }
 
+    /// One token bucket by a limit that a call brings. The keys of such a limiter count by limits of different periods, which the cells of a
+    /// sketch cannot hold together: of a full table, new keys are denied until there is a place.
+    ///
+    /// # Errors
+    /// As [`Rules::new`].
+    pub fn per_call(limit: Limit) -> Result<Rules, RulesError> {
+        Ok(Rules { per_call: true, ..Rules::new(Algorithm::TokenBucket, &[limit])? })
+    }
+
     fn checked(algorithm: Algorithm, limits: &[Limit], grid: Grid, periods: Periods) -> Result<Rules, RulesError> {
         if limits.is_empty() || limits.len() > LIMITS_MAX {
             return Err(RulesError::HowMany(limits.len()));
@@ -133,7 +146,7 @@ impl Rules {
         if algorithm == Algorithm::Buckets {
             check_periods(limits, &grid, periods)?;
         }
-        Ok(Rules { algorithm, limits: limits.into(), grid })
+        Ok(Rules { algorithm, limits: limits.into(), grid, per_call: false })
     }
 
     /// The same way of counting with other limits, as many and by position: they share a key's states.
@@ -163,7 +176,7 @@ impl Rules {
             _ => *limit,
         };
         let limits: Vec<Limit> = limits.iter().map(in_weeks).collect();
-        Rules::checked(self.algorithm, &limits, self.grid, periods)
+        Ok(Rules { per_call: self.per_call, ..Rules::checked(self.algorithm, &limits, self.grid, periods)? })
     }
 
     /// The same rules with counts of 0: they let nothing pass.
@@ -180,6 +193,12 @@ impl Rules {
         let [limit] = &*self.limits else { return None };
         let fits = self.algorithm == Algorithm::AlignedWindow && limit.block().is_none();
         fits.then(|| Rules { limits: [limit.shared(schedule)].into(), ..self.clone() })
+    }
+
+    /// Does each call bring the limit?
+    #[must_use]
+    pub const fn is_per_call(&self) -> bool {
+        self.per_call
     }
 
     /// How it counts.
@@ -291,7 +310,10 @@ impl<'a> Check<'a> {
     #[must_use]
     pub fn sketched(&self) -> Limit {
         match self.rules.algorithm {
-            Algorithm::Buckets => self.limit.over(self.limit.period().saturating_add(self.rules.grid.resolution())),
+            Algorithm::Buckets => {
+                self.limit.over(self.limit.count(), self.limit.period().saturating_add(self.rules.grid.resolution()))
+            }
+            _ if self.rules.per_call => self.limit.over(0, self.limit.period().min(PER_CALL_WAIT_MAX)),
             _ => self.limit.at_least(),
         }
     }
@@ -300,7 +322,8 @@ impl<'a> Check<'a> {
     #[must_use]
     pub fn sketched_over(&self, longest: Micros) -> Limit {
         let limit = self.sketched();
-        if limit.period() < longest { limit.over(longest) } else { limit }
+        // A limit that a call brought has no cells.
+        if limit.period() < longest && !self.rules.per_call { limit.over(limit.count(), longest) } else { limit }
     }
 
     /// How buckets cut time.

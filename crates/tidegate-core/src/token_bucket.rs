@@ -67,6 +67,12 @@ impl State {
         self.per_micro = bucket.per_micro;
     }
 
+    /// Takes the price of `cost` off the debt, which does not fall below nothing.
+    pub fn give_back(&mut self, limit: &Limit, now: Micros, cost: u32) {
+        let debt = self.debt(limit, now).saturating_sub(price(limit, cost));
+        self.set_debt(limit, now, debt);
+    }
+
     /// What to say of a settled state that owes `debt`.
     #[inline]
     fn decision(&self, limit: &Limit, now: Micros, verdict: Verdict, debt: u64) -> Decision {

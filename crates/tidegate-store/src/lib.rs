@@ -41,7 +41,8 @@ pub use store::{
     Question, Register, Store, StoreError, StoreUrl, Swap, UrlError, When,
 };
 pub use table::{
-    EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, OVERRIDES_MAX, PageOf, Part, PartAnswer, Table, Which, decide_all,
+    EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, OVERRIDES_MAX, PageOf, Part, PartAnswer, Single, Table, Which,
+    decide_all,
 };
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsFiles};

@@ -20,7 +20,7 @@ pub use question::{
 
 use crate::clock::Clock;
 use crate::memory::Memory;
-use crate::table::{Listing, PageOf};
+use crate::table::{Listing, PageOf, PartAnswer};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -218,6 +218,20 @@ impl Store {
         when: When,
     ) -> Result<(Micros, Analysis), StoreError> {
         ask!(self, store => store.analyze(question, if_blocked, when).await)
+    }
+
+    /// Gives back so much of what a key of a token bucket was charged. Returns the store's time, and how the key stands
+    /// then. Two round trips at most.
+    ///
+    /// # Errors
+    /// As [`Store::increment`].
+    pub async fn give_back(
+        &self,
+        question: &Question<'_>,
+        cost: u32,
+        when: When,
+    ) -> Result<(Micros, PartAnswer), StoreError> {
+        ask!(self, store => store.give_back(question, cost, when).await)
     }
 
     /// Blocks a key for `span` from now, and says until when; `None`: the store is full of live keys.

@@ -6,6 +6,7 @@
 
 mod carry;
 mod change;
+mod each;
 mod flags;
 mod operate;
 mod overrides;
@@ -13,6 +14,7 @@ mod separate;
 mod several;
 mod variants;
 
+pub use each::Single;
 pub(crate) use operate::Walk;
 pub use operate::{Listing, PageOf, Which};
 pub use overrides::OVERRIDES_MAX;
@@ -119,15 +121,9 @@ impl PartAnswer {
     };
 }
 
-/// How many keys ahead a batch fetches entries. Far ahead: the fetches are then issued one right after
-/// another, so that the processor looks up their addresses side by side. Between two decisions it
-/// would wait for each, as the lock in between lets nothing pass.
-const AHEAD: usize = 64;
 /// Memory of a table without entries, in bytes: what every limiter takes.
 pub const EMPTY_BYTES: usize = SHARDS * (size_of::<Cell>() + Shard::EMPTY_BYTES);
 const _: () = assert!(size_of::<Cell>() == 128, "a cell is two cache lines");
-/// How far a batch's clock reading may be behind its shard before it counts as a clock step.
-const BATCH_AGE_MAX: Micros = Micros::from_secs(1);
 
 impl Table {
     pub(crate) fn new(
@@ -190,35 +186,6 @@ impl Table {
         self.decide_locked(cell, &mut shard, rules, hash, key, cost, intent, now)
     }
 
-    /// Hits many keys, each on its own, at one time. `each` gets the rulings in the order of the keys.
-    pub fn hit_many<'k>(
-        &self,
-        rules: &Rules,
-        keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
-        cost: u32,
-        now: Micros,
-        mut each: impl FnMut(Ruling),
-    ) {
-        let mut hashes = [0; AHEAD];
-        for (hash, key) in hashes.iter_mut().zip(keys.clone()) {
-            *hash = self.announce(key);
-        }
-        let mut later = keys.clone().skip(AHEAD);
-        for (index, key) in keys.enumerate() {
-            let hash = hashes[index % AHEAD];
-            if let Some(later) = later.next() {
-                hashes[index % AHEAD] = self.announce(later);
-            }
-            let cell = self.cell(hash);
-            let mut shard = self.locked(cell);
-            let behind = shard.latest.saturating_sub(now);
-            let now = if behind <= BATCH_AGE_MAX { now.max(shard.latest) } else { now };
-            let ruling = self.decide_locked(cell, &mut shard, rules, hash, key, cost, Intent::Hit, now);
-            drop(shard);
-            each(ruling);
-        }
-    }
-
     /// The key's hash, with its entry on the way into the cache.
     #[inline]
     fn announce(&self, key: &[u8]) -> u64 {
@@ -227,7 +194,7 @@ impl Table {
         hash
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the inner step of decide and hit_many, nowhere else")]
+    #[expect(clippy::too_many_arguments, reason = "the inner step of decide and decide_each, nowhere else")]
     #[inline(always)]
     fn decide_locked(
         &self,

@@ -71,7 +71,7 @@ fn compare(keys: usize, threads: usize, rounds: usize) {
             for keys in keys.chunks(BATCH) {
                 hits.clear();
                 hits.extend(keys.iter().filter_map(|key| Hit::new(&ours, key).ok()));
-                gate.hit_each(&hits, 1, &gate.batch(gate.now()), |_, answer| {
+                gate.hit_each(&hits, &gate.batch(gate.now()), |_, answer| {
                     std::hint::black_box(answer);
                 });
             }

@@ -239,6 +239,11 @@ pub enum AskError {
         /// The limiter.
         limiter: String,
     },
+    /// Each call of this limiter brings its limit, so that it cannot be asked by its name alone.
+    LimitPerCall {
+        /// The limiter.
+        limiter: String,
+    },
     /// The table is full of live keys, so that a block of a new one finds no place.
     Full {
         /// The limiter.
@@ -287,6 +292,10 @@ impl fmt::Display for AskError {
             AskError::TooManyOverrides { limiter } => write!(
                 f,
                 "limiter \"{limiter}\" has {OVERRIDES_MAX} overrides, which is all it may have; clear some, or write a [[limiter.match]]"
+            ),
+            AskError::LimitPerCall { limiter } => write!(
+                f,
+                "limiter \"{limiter}\" is decided by the limit that each CL.THROTTLE brings; ask it with CL.THROTTLE, or name another limiter"
             ),
             AskError::Full { limiter } => write!(
                 f,

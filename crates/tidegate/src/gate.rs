@@ -2,8 +2,8 @@
 //!
 //! A request becomes a plan (`plan.rs`), the store decides it, and the answer is combined from what the limiters said. The
 //! engine does no arithmetic of its own. There are four ways in: one request now, on the embedded store ([`Gate::decide`]);
-//! one request, on any store ([`Gate::ask`]); several that are charged together or not at all ([`Gate::ask_together`]); many hits at once, each
-//! on its own ([`Gate::hit_each`]). A gate is cheap to clone
+//! one request, on any store ([`Gate::ask`]); several that are charged together or not at all ([`Gate::ask_together`]); many at once, each
+//! on its own ([`Gate::ask_many`], and [`Gate::hit_each`] for doors). A gate is cheap to clone
 //! and to share, and its policy can be replaced while it is asked.
 
 mod degraded;
@@ -17,6 +17,7 @@ mod many;
 mod open;
 mod operate;
 mod overrides;
+mod per_call;
 mod plan;
 mod shared_blocks;
 mod shares;
@@ -125,7 +126,7 @@ impl Gate {
             && let limiter = live.limiter_for(name, key)?
             && !request.explain
             && !limiter.is_shared()
-            && !limiter.by_address
+            && !limiter.needs_plan
             && limiter.is_uniform()
         {
             self.record_request(request, None);
@@ -151,7 +152,7 @@ impl Gate {
         {
             // The common case: one table, and no lists to be made for it.
             let limiter = live.limiter_for(name, key)?;
-            if limiter.by_address || !limiter.is_uniform() {
+            if limiter.needs_plan || !limiter.is_uniform() {
                 let plan = Plan::of(&live, request)?;
                 self.record_request(request, Some(&plan));
                 return Ok(self.decide_plan(&plan, request));
@@ -250,6 +251,8 @@ impl Gate {
     fn record_hit(&self, limiter: &Limiter, key: &[u8], cost: u32) {
         if let Some(recorder) = self.0.recorder.get()
             && cost > 0
+            // A trace says nothing of the limit that a call brought.
+            && !limiter.spec.limit_per_call
         {
             recorder.hit(&limiter.spec.name, key, cost);
         }

@@ -33,6 +33,7 @@ pub use network::Network;
 pub use pattern::Pattern;
 pub use policy::{
     LIMITERS_MAX, LimiterSpec, NAME_LEN_MAX, OnFailure, PROXY_LIMITER, Policy, PolicyError, PolicyProblem, Replicas,
+    THROTTLE_LIMITER,
 };
 pub use quota_client::QuotaClient;
 pub use record::{RECORD_BYTES_MIN, RecordSettings, RecordStats, RecordedKeys, Recording, Sample};

@@ -11,7 +11,7 @@ use crate::matching::{Match, Outcome};
 use std::borrow::Cow;
 use std::sync::Arc;
 use tidegate_core::replicas::Schedule;
-use tidegate_core::{KEY_LEN_MAX, Rules};
+use tidegate_core::{KEY_LEN_MAX, Limit, PERIOD_MAX, Rules};
 use tidegate_store::Shape;
 
 /// One limiter of a policy.
@@ -55,6 +55,8 @@ pub struct LimiterSpec {
     /// Costs are known only afterwards (bytes, tokens): a hit by Envoy's service that is more than what is left takes what is left, and
     /// is over the limit.
     pub overdraw: bool,
+    /// Each call brings the limit that it is decided by (see [`crate::Gate::with_limit`]); by its name alone it cannot be asked.
+    pub limit_per_call: bool,
 }
 
 /// How several processes keep one limit.
@@ -90,7 +92,18 @@ impl LimiterSpec {
             candidate_rules: None,
             request_limits: false,
             overdraw: false,
+            limit_per_call: false,
         }
+    }
+
+    /// The limiter of `CL.THROTTLE`: one token bucket a key, by the limit that each call brings. Its own stands for all of them: it
+    /// is so large that no state is capped by it.
+    #[must_use]
+    pub fn throttle() -> LimiterSpec {
+        let limit = Limit::new(1, PERIOD_MAX).and_then(|limit| limit.with_burst(THROTTLE_BURST));
+        let rules = Rules::per_call(limit.expect("the longest period is one"));
+        let rules = rules.expect("so many of the longest periods fit 2^52 microseconds");
+        LimiterSpec { limit_per_call: true, ..LimiterSpec::new(THROTTLE_LIMITER, rules) }
     }
 
     /// The same limiter, of which each process holds a share.
@@ -291,6 +304,10 @@ pub struct Policy {
 pub const LIMITERS_MAX: usize = 1_000;
 /// The limiter that `[proxy] limit` makes.
 pub const PROXY_LIMITER: &str = "proxy";
+/// The limiter of `CL.THROTTLE`, whose calls bring their limits.
+pub const THROTTLE_LIMITER: &str = "cl.throttle";
+/// As many of the longest periods as 2^52 microseconds hold.
+const THROTTLE_BURST: u32 = 142;
 /// Longest name of a limiter, a domain or an attribute.
 pub const NAME_LEN_MAX: usize = 64;
 

@@ -61,7 +61,7 @@ fn a1_batches_and_single_hits_share_one_count() {
         let key = format!("key {round}").into_bytes();
         match thread % 2 {
             0 => gate.hit("ip", &key).unwrap().allowed,
-            _ => gate.hit_many("ip", &[&key], 1).unwrap()[0].allowed,
+            _ => gate.decide_many("ip", &[&key], 1).unwrap()[0].allowed,
         }
     });
 }

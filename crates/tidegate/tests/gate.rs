@@ -116,7 +116,9 @@ fn a_disabled_limiter_allows_and_counts_nothing() {
         assert_eq!((answer.allowed, answer.reason, answer.limit), (true, Reason::Disabled, None));
         assert_eq!(answer.limiter.unwrap().name, "api");
     }
-    assert!(gate.hit_many("api", &[&b"k"[..]; 3], 1).unwrap().iter().all(|answer| answer.reason == Reason::Disabled));
+    assert!(
+        gate.decide_many("api", &[&b"k"[..]; 3], 1).unwrap().iter().all(|answer| answer.reason == Reason::Disabled)
+    );
     assert!(gate.hit("stubborn", "k").unwrap().allowed);
     assert!(!gate.hit("stubborn", "k").unwrap().allowed, "honour_disable = false keeps limiting");
     gate.at_once(gate.set_enabled("api", true)).unwrap();
@@ -179,7 +181,7 @@ fn refusals_charge_nothing() {
     assert!(said(gate.hit("api", [7; 513]).map(drop)).contains("513 bytes, more than 512"));
     assert!(gate.hit("api", [7; 512]).unwrap().allowed);
     assert!(said(gate.at_once(gate.keys("hashes", Which::Tracked, None, 9)).map(drop)).contains("set names = true"));
-    assert!(said(gate.hit_many("api", &[b"a", b""], 1).map(drop)).contains("the key is empty"));
+    assert!(said(gate.decide_many("api", &[b"a", b""], 1).map(drop)).contains("the key is empty"));
     assert_eq!(gate.peek("api", "a").unwrap().remaining, Some(5), "the batch with a bad key charged nothing");
     let denied = gate.decide(&Request::hit("api", b"a").cost(6)).unwrap();
     assert_eq!((denied.reason, denied.retry_after), (Reason::CostAboveLimit, None));

@@ -81,9 +81,9 @@ fn every_way_in_heeds_the_disabled_flag_and_the_bound_of_keys() {
     for _ in 0..3 {
         assert_eq!(gate.hit("api", "k").unwrap().reason, Reason::Disabled);
         assert_eq!(gate.hit_on(&limiter, b"k", 1).unwrap(), None);
-        assert_eq!(gate.hit_many("api", &[b"k"], 1).unwrap()[0].reason, Reason::Disabled);
+        assert_eq!(gate.decide_many("api", &[b"k"], 1).unwrap()[0].reason, Reason::Disabled);
         let (hit, mut told) = (Hit::new(&limiter, b"k").unwrap(), Vec::new());
-        gate.hit_each(&[hit], 1, &gate.batch(gate.now()), |place, answer| told.push((place, answer)));
+        gate.hit_each(&[hit], &gate.batch(gate.now()), |place, answer| told.push((place, answer)));
         assert_eq!(told, [(0, HitAnswer::Disabled)]);
     }
     gate.at_once(gate.set_enabled("api", true)).unwrap();
@@ -91,7 +91,7 @@ fn every_way_in_heeds_the_disabled_flag_and_the_bound_of_keys() {
     for long in [&b""[..], &[b'k'; 513]] {
         assert!(matches!(gate.hit("api", long), Err(AskError::Key(_))));
         assert!(matches!(gate.hit_on(&limiter, long, 1), Err(AskError::Key(_))));
-        assert!(matches!(gate.hit_many("api", &[long], 1), Err(AskError::Key(_))));
+        assert!(matches!(gate.decide_many("api", &[long], 1), Err(AskError::Key(_))));
         assert!(Hit::new(&limiter, long).is_err());
         assert!(matches!(gate.at_once(gate.block("api", long, Micros::from_secs(1))), Err(AskError::Key(_))));
     }

@@ -197,6 +197,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
             candidate_rules,
             request_limits,
             overdraw,
+            limit_per_call: false,
         },
         name.place,
     ))

@@ -72,6 +72,27 @@ fn a5_limits_are_charged_together_or_not_at_all() {
 }
 
 #[test]
+fn what_is_given_back_is_there_again_and_no_more() {
+    let mut bucket = key(Algorithm::TokenBucket, &["3 per second"]);
+    let mut at = |at_us: u64, cost: u32, back: bool| {
+        let Key { rules, states, .. } = &mut bucket;
+        let (role, own) = (Role::Enforced, None);
+        let mut subject = Subject { rules, blocked_until: Micros::ZERO, states, room: Room::Free, role, own };
+        let at = Micros::saturating(at_us);
+        let ruling =
+            if back { give_back(&mut subject, at, cost) } else { decide(&mut subject, at, cost, Intent::Hit) };
+        (ruling.is_allowed(), ruling.decision.remaining, ruling.decision.reset_after.get())
+    };
+    assert_eq!(at(0, 3, false), (true, 0, 1_000_000));
+    assert_eq!(at(0, 1, false), (false, 0, 1_000_000));
+    assert_eq!(at(0, 1, true), (true, 1, 666_667), "to the tick: two thirds of a second");
+    assert_eq!(at(0, 1, false), (true, 0, 1_000_000));
+    assert_eq!(at(333_334, 9, true), (true, 3, 0), "never more than a full bucket");
+    assert_eq!(at(333_334, u32::MAX, true), (true, 3, 0));
+    assert_eq!(at(333_334, 3, false), (true, 0, 1_000_000));
+}
+
+#[test]
 fn a5_keys_are_charged_together_or_not_at_all() {
     let mut user = key(Algorithm::SlidingLog, &["2 per minute"]);
     let mut ip = key(Algorithm::TokenBucket, &["3 per minute"]);

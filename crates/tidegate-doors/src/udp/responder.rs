@@ -300,7 +300,7 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
         let Round { responder, live, waiting, batch, slots, seen, .. } = self;
         let mut hits: Vec<Hit<'_>> = Vec::with_capacity(waiting.len());
         hits.extend(waiting.iter().map(|use_| Hit::from_door(&live.limiters[use_.limiter], &use_.key)));
-        responder.gate.hit_each(&hits, 1, batch, |place, answer| {
+        responder.gate.hit_each(&hits, batch, |place, answer| {
             let use_ = &waiting[place];
             let limiter = &live.limiters[use_.limiter];
             let (reply, ruling) = match &answer {

@@ -13,7 +13,7 @@
 use super::ask::{Step, now_argument, subject_len};
 use super::script::Purpose;
 use super::{Redis, StoreError};
-use crate::store::{Answers, Asked, Layout, Question};
+use crate::store::{Answers, Asked, Layout, Question, When};
 use crate::table::PartAnswer;
 use futures_util::future::{join_all, try_join_all};
 use std::time::Duration;
@@ -147,6 +147,21 @@ impl Redis {
         let asked = in_any_case(asked);
         let pending = charges.iter().filter(|charge| charge.pending);
         drop(join_all(pending.map(|charge| self.give_back(&questions[charge.place], &asked, &[]))).await);
+    }
+
+    /// Gives back a charge that was made by a request of its own, and then looks how the key stands: one after the other, as a script
+    /// that the server does not know yet is sent a second time.
+    pub(super) async fn give_back_charge(
+        &self,
+        question: &Question<'_>,
+        cost: u32,
+        when: When,
+    ) -> Result<One, StoreError> {
+        let asked = Asked { now: when.now, cost, intent: Intent::Peek, explain: false, by: when.by };
+        // The mark of a token bucket's charge is empty.
+        let marks = [Vec::new()];
+        self.give_back(question, &asked, &marks).await?;
+        self.look(question, &Asked { cost: 0, ..asked }).await
     }
 
     /// Ends a pending charge; without marks it stays.

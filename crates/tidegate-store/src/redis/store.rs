@@ -7,7 +7,7 @@ use crate::store::{
     Answers, Asked, Backend, Capabilities, Holder, Layout, NewOverride, Overrides, Placed, Question, Register, Swap,
     When,
 };
-use crate::table::{Listing, PageOf};
+use crate::table::{Listing, PageOf, PartAnswer};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tidegate_core::Micros;
@@ -96,6 +96,15 @@ impl Backend for Redis {
         when: When,
     ) -> Result<(Micros, Analysis), StoreError> {
         self.analyze(question, if_blocked, when).await
+    }
+
+    async fn give_back(
+        &self,
+        question: &Question<'_>,
+        cost: u32,
+        when: When,
+    ) -> Result<(Micros, PartAnswer), StoreError> {
+        self.give_back_charge(question, cost, when).await
     }
 
     async fn block(&self, question: &Question<'_>, span: Micros, when: When) -> Result<Option<Micros>, StoreError> {

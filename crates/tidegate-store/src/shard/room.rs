@@ -24,6 +24,9 @@ impl Shard {
         if !self.has_place(frame, key_len) {
             self.sweep(frame);
         }
+        if frame.shape.names && self.slots.has_room() && !self.has_place(frame, key_len) {
+            self.free_page(frame, key_len);
+        }
         self.has_place(frame, key_len)
     }
 
@@ -167,6 +170,31 @@ impl Shard {
             self.slots.begin(capacity);
         } else {
             self.slots = Slots::new(shape.stride(), capacity);
+        }
+    }
+
+    /// Makes room for a name where there are slots and no memory: entries that were dropped leave gaps in many pages, and a page is given back only
+    /// when all of it is one. Of the page with most gaps what equals a fresh key is dropped, and the rest moves behind the last name if it fits
+    /// there. A piece at a time: the next new key goes on with it.
+    fn free_page(&mut self, frame: &Frame<'_>, key_len: usize) {
+        let word = frame.shape.name_word();
+        for _ in 0..PIECE_SLOTS {
+            let Some(reference) = self.rest.names.next_to_clean() else { return };
+            let name = self.rest.names.get(reference);
+            let (hash, len) = (hash(frame.hasher, name), name.len());
+            let index = self.slots.find(hash).filter(|index| self.slots.entry(*index)[word] == reference);
+            match index {
+                Some(index) if self.is_fresh(frame, index) => {
+                    self.remove(&frame.shape, index);
+                    if self.has_place(frame, key_len) {
+                        return;
+                    }
+                }
+                Some(index) if self.rest.names.growth_for(len) == 0 => {
+                    self.slots.entry_mut(index)[word] = self.rest.names.relocate(reference);
+                }
+                _ => {}
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use super::{
     Answers, Asked, Capabilities, Holder, Layout, NewOverride, Overrides, Placed, Question, Register, StoreError, Swap,
     When,
 };
-use crate::table::{Listing, PageOf};
+use crate::table::{Listing, PageOf, PartAnswer};
 use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
@@ -55,6 +55,16 @@ pub(crate) trait Backend {
         _when: When,
     ) -> Result<(Micros, Analysis), StoreError> {
         Err(self.cannot("ask without counting"))
+    }
+
+    /// Gives back so much of what a key of a token bucket was charged. How it stands then.
+    async fn give_back(
+        &self,
+        _question: &Question<'_>,
+        _cost: u32,
+        _when: When,
+    ) -> Result<(Micros, PartAnswer), StoreError> {
+        Err(self.cannot("give back what was charged"))
     }
 
     /// Blocks a key for `span` from now, and says until when; `None`: the store is full.

@@ -7,7 +7,7 @@ use super::{Answers, Asked, Capabilities, Layout, NewOverride, Overrides, Placed
 use crate::clock::Clock;
 use crate::memory::Memory;
 use crate::shard::SHARDS;
-use crate::table::{Listing, PageOf, Part, Table, Walk, decide_all};
+use crate::table::{Listing, PageOf, Part, PartAnswer, Table, Walk, decide_all};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -106,6 +106,20 @@ impl Backend for Embedded {
         let table = self.table(question.limiter)?;
         let found = table.analyze(question.rules, question.key, if_blocked, || self.now(when.now));
         found.ok_or_else(|| not_buckets(question))
+    }
+
+    async fn give_back(
+        &self,
+        question: &Question<'_>,
+        cost: u32,
+        when: When,
+    ) -> Result<(Micros, PartAnswer), StoreError> {
+        let mut at = Micros::ZERO;
+        let ruling = self.table(question.limiter)?.give_back(question.rules, question.key, cost, || {
+            at = self.now(when.now);
+            at
+        });
+        Ok((at, PartAnswer { ruling, is_known: true, ..PartAnswer::UNKNOWN }))
     }
 
     async fn block(&self, question: &Question<'_>, span: Micros, when: When) -> Result<Option<Micros>, StoreError> {

@@ -1,8 +1,8 @@
-//! Increment and analyze: the two halves of what a hit does in one step, for buckets.
+//! Increment and analyze: the two halves of what a hit does in one step, for buckets. And giving back, for token buckets.
 
 use super::{Table, subject};
 use crate::shard::{Frame, Making, Prepared, Shard};
-use tidegate_core::all_or_nothing::{self, Analysis, Demand, IfBlocked, Intent};
+use tidegate_core::all_or_nothing::{self, Analysis, Demand, IfBlocked, Intent, Ruling};
 use tidegate_core::{Micros, Rules};
 
 impl Table {
@@ -44,6 +44,18 @@ impl Table {
             prepared.blocked_until = subject.blocked_until;
             put_back(shard, frame, hash, key, 0, prepared, false);
             Some((frame.now, analysis?))
+        })
+    }
+
+    /// Gives back what a key of a token bucket was charged before, and says how it stands then. A key without an entry has nothing
+    /// to get back.
+    pub fn give_back(&self, rules: &Rules, key: &[u8], cost: u32, clock: impl FnOnce() -> Micros) -> Ruling {
+        let hash = self.hash(key);
+        self.with_shard(rules, hash, clock, |shard, frame| {
+            let mut prepared = shard.prepare(frame, hash, key, Demand { cost: 0, intent: Intent::Hit }, Making::Room);
+            let ruling = all_or_nothing::give_back(&mut subject(frame.rules, &mut prepared), frame.now, cost);
+            put_back(shard, frame, hash, key, 0, prepared, false);
+            ruling
         })
     }
 }

@@ -7,12 +7,11 @@
 
 use super::limiter::Limiter;
 use super::plan::{Check, Plan, answered, unasked};
-use super::standing::Basis;
 use super::{Gate, HitAnswer};
 use crate::{Analyzed, Answer, AskError, Incremented, LimiterSpec, OnFailure, Reason, Request, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tidegate_core::all_or_nothing::{self, IfBlocked, Intent, Ruling};
+use tidegate_core::all_or_nothing::{self, Demand, IfBlocked, Intent, Ruling};
 use tidegate_core::{Decision, Limit, Micros, Rate, Verdict};
 use tidegate_store::{Part, StoreError, decide_all};
 
@@ -65,10 +64,21 @@ impl Gate {
     }
 
     /// One hit of many, without the store.
-    pub(super) fn hit_degraded(&self, limiter: &Limiter, basis: &Basis, key: &[u8], cost: u32) -> HitAnswer {
-        let fallback = limiter.fallback_for(basis);
-        let ruling = self.rule_degraded(limiter, &fallback, key, cost, Intent::Hit, || self.now());
-        HitAnswer::ruled(&fallback, ruling)
+    pub(super) fn hit_degraded(&self, check: &Check<'_>, Demand { cost, intent }: Demand) -> HitAnswer {
+        let fallback = check.limiter.fallback_for(&check.basis);
+        let ruling = self.rule_degraded(check.limiter, &fallback, &check.key, cost, intent, || self.now());
+        HitAnswer::ruled(&fallback.rules, ruling)
+    }
+
+    /// Gives back without the store what was charged without it.
+    pub(super) fn give_back_degraded(&self, check: &Check<'_>, cost: u32) -> HitAnswer {
+        if self.on_failure(check.limiter) == OnFailure::Local {
+            self.note_degraded();
+            let fallback = check.limiter.fallback_for(&check.basis);
+            let told = check.limiter.table.give_back(&fallback.rules, &check.key, cost, || self.now());
+            return HitAnswer::ruled(&fallback.rules, told);
+        }
+        self.hit_degraded(check, Demand { cost: 0, intent: Intent::Peek })
     }
 
     /// One key's ruling without the store, by this process's part of the rules; a table reads the clock when it is its turn.

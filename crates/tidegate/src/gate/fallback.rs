@@ -9,6 +9,7 @@ pub(super) fn share_of(rules: &Rules, share: f64) -> Rules {
     }
     let limits: Vec<Limit> = rules.limits().iter().map(|limit| limit_share(limit, share)).collect();
     let made = match rules.algorithm() {
+        _ if rules.is_per_call() => Rules::per_call(limits[0]),
         tidegate_core::Algorithm::Buckets => Rules::buckets_of_pause(*rules.grid(), &limits),
         other => Rules::new(other, &limits),
     };

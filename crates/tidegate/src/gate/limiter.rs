@@ -49,8 +49,8 @@ pub struct Limiter {
     pub(super) overrides: Arc<Held>,
     /// May keys have other rules than its own, by the policy?
     pub(super) varies: bool,
-    /// Is an address a part of its keys?
-    pub(super) by_address: bool,
+    /// Does a request by name need more than its table? An address may be a part of its keys, or each call brings its limit.
+    pub(super) needs_plan: bool,
 }
 
 /// A limiter with the rules by which it decides now.
@@ -135,7 +135,8 @@ impl Limiter {
         let share = around.shares.of(spec);
         let whole = |made: fn(&Rules, f64) -> Rules, share| Variants::of(spec, |rules| Some(made(rules, share)));
         let variants = Arc::new(whole(|rules, _| rules.clone(), 1.0).expect("each of its rules can be copied"));
-        let fallback = match store.is_embedded() || local_share >= 1.0 {
+        // Where each call brings its limit, each has its own share of it.
+        let fallback = match store.is_embedded() || local_share >= 1.0 || spec.limit_per_call {
             true => Arc::clone(&variants),
             false => Arc::new(whole(share_of, local_share).expect("a part can be made of all rules")),
         };
@@ -143,7 +144,7 @@ impl Limiter {
         let table = memory.table(spec.scope(), spec.shape(), &fallback.own.rules);
         let store = if share.is_some() { local } else { store }.clone();
         let candidate = spec.candidate_spec().map(|candidate| Arc::new(Limiter::new(&Arc::new(candidate), around)));
-        let by_address = spec.is_by_address();
+        let needs_plan = spec.is_by_address() || spec.limit_per_call;
         let varies = !spec.matches.is_empty() || spec.candidate || candidate.is_some();
         let overrides = around.overrides.of(spec, clock, local_share);
         let spec = Arc::clone(spec);
@@ -158,7 +159,7 @@ impl Limiter {
             candidate,
             overrides,
             varies,
-            by_address,
+            needs_plan,
         };
         match limiter.table.overrides_since(None, clock.now()).filter(|_| around.store.is_embedded()) {
             Some(found) => limiter.take_overrides(found, local_share),
@@ -187,6 +188,35 @@ impl Limiter {
     #[inline]
     pub fn is_enforced(&self) -> bool {
         !(self.spec.honour_disable && self.table.is_disabled())
+    }
+
+    /// True when a key is taken as it stands: no address is a part of it, and no call has to bring a limit.
+    #[must_use]
+    pub fn takes_any_key(&self) -> bool {
+        !self.needs_plan
+    }
+
+    /// An error where each call brings the limit.
+    ///
+    /// # Errors
+    /// [`AskError::LimitPerCall`].
+    pub fn check_has_limit(&self) -> Result<(), AskError> {
+        match self.spec.limit_per_call {
+            true => Err(AskError::LimitPerCall { limiter: self.spec.name.clone() }),
+            false => Ok(()),
+        }
+    }
+
+    /// The same limiter by another limit, of which `local_share` counts while the store does not answer.
+    pub(super) fn with_rules(&self, rules: Rules, local_share: f64) -> Limiter {
+        let with = |rules: Rules| {
+            let own = Arc::new(LimiterSpec { rules, ..LimiterSpec::clone(&self.spec) });
+            Arc::new(Variants { own, matched: Vec::new(), schedule: None })
+        };
+        let part = (!self.store.is_embedded() && local_share < 1.0).then(|| share_of(&rules, local_share));
+        let variants = with(rules);
+        let fallback = part.map_or_else(|| Arc::clone(&variants), with);
+        Limiter { spec: Arc::clone(&variants.own), variants, fallback, share: None, ..self.clone() }
     }
 
     /// May a request violate more than one limit of it?

@@ -1,21 +1,23 @@
-//! Many hits that came together and are answered together: doors that read in batches.
+//! Many requests that came together and are answered together, each decided by itself: doors that read in batches.
 
 use super::Gate;
 use super::limiter::Limiter;
 use super::plan::{Check, NEVER, Plan, Role, UNLIMITED, answered};
-use crate::{Answer, AskError, LimiterSpec, Request};
+use crate::{Answer, AskError, Request};
+use futures_util::future::join_all;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tidegate_core::all_or_nothing::{Intent, Ruling};
-use tidegate_core::{KeyError, Micros, check_key};
-use tidegate_store::{Asked, Part, Question, decide_all};
+use tidegate_core::all_or_nothing::{Demand, Intent, Ruling};
+use tidegate_core::{KeyError, Micros, Rules, check_key};
+use tidegate_store::{Asked, Part, Question, Single, decide_all};
 use tokio::time::Instant;
 
-/// One hit of many.
+/// One hit of many: of cost 1, unless it says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'a> {
     limiter: &'a Limiter,
     key: &'a [u8],
+    demand: Demand,
 }
 
 /// The answer to one hit of many.
@@ -49,13 +51,29 @@ impl<'a> Hit<'a> {
     /// When the key is empty or longer.
     pub fn new(limiter: &'a Limiter, key: &'a [u8]) -> Result<Hit<'a>, KeyError> {
         check_key(key)?;
-        Ok(Hit { limiter, key })
+        Ok(Hit::from_door(limiter, key))
     }
 
     /// The same for a door whose protocol has keys of any length, and bounds them itself.
     #[must_use]
     pub const fn from_door(limiter: &'a Limiter, key: &'a [u8]) -> Hit<'a> {
-        Hit { limiter, key }
+        Hit { limiter, key, demand: Demand { cost: 1, intent: Intent::Hit } }
+    }
+
+    /// The same at another cost.
+    #[must_use]
+    pub const fn cost(self, cost: u32) -> Hit<'a> {
+        Hit { demand: Demand { cost, ..self.demand }, ..self }
+    }
+
+    /// The same, charging nothing.
+    #[must_use]
+    pub const fn peek(self) -> Hit<'a> {
+        Hit { demand: Demand { intent: Intent::Peek, ..self.demand }, ..self }
+    }
+
+    fn plan(&self) -> Plan<'a> {
+        Plan::of_key(self.limiter, Cow::Borrowed(self.key))
     }
 }
 
@@ -68,10 +86,10 @@ impl Batch {
 }
 
 impl HitAnswer {
-    /// A ruling by the rules of `spec`.
+    /// A ruling by these rules.
     #[inline]
-    pub(super) fn ruled(spec: &LimiterSpec, ruling: Ruling) -> HitAnswer {
-        let limit = spec.rules.limits().get(usize::from(ruling.limit_index));
+    pub(super) fn ruled(rules: &Rules, ruling: Ruling) -> HitAnswer {
+        let limit = rules.limits().get(usize::from(ruling.limit_index));
         HitAnswer::Ruled { ruling, period: limit.map_or(Micros::ZERO, |limit| limit.period()) }
     }
 }
@@ -86,50 +104,85 @@ impl Gate {
     /// Hits many keys, each on its own; `each` gets a hit's place in `hits` and its answer. Hits on one key are decided in
     /// their order. On the embedded store, keys of one limiter are looked up side by side, several times as fast as one by
     /// one. For a store on other machines all are sent before any is waited for; that blocks the thread, until the batch's
-    /// deadline at most: not for async code.
+    /// deadline at most: not for async code, which has [`Gate::ask_each`].
     #[inline]
-    pub fn hit_each(&self, hits: &[Hit<'_>], cost: u32, batch: &Batch, mut each: impl FnMut(usize, HitAnswer)) {
-        if self.0.recorder.get().is_some() {
-            hits.iter().for_each(|hit| self.record_hit(hit.limiter, hit.key, cost));
-        }
-        // The common case, which `each` becomes a part of: one limiter, whose keys have the same rules.
+    pub fn hit_each(&self, hits: &[Hit<'_>], batch: &Batch, mut each: impl FnMut(usize, HitAnswer)) {
+        self.record_each(hits);
+        // The common case, which `each` becomes a part of: one table, whose keys have the same rules.
         if self.0.runtime.is_none()
             && let Some(Hit { limiter, .. }) = hits.first()
             && limiter.is_uniform()
             && hits.iter().all(|hit| Arc::ptr_eq(&hit.limiter.table, &limiter.table))
         {
-            let keys = hits.iter().map(|hit| hit.key);
-            return hit_same(limiter, keys, cost, batch.now, |place, spec, ruling| {
-                each(place, HitAnswer::ruled(spec, ruling));
-            });
+            return decide_uniform(limiter, hits.iter(), batch, each);
         }
-        self.hit_each_at_length(hits, cost, batch, &mut each);
+        self.hit_each_at_length(hits, batch, &mut each);
     }
 
     /// The general case: a store on other machines, several limiters, or keys with different rules.
     #[inline(never)]
-    fn hit_each_at_length(&self, hits: &[Hit<'_>], cost: u32, batch: &Batch, each: &mut dyn FnMut(usize, HitAnswer)) {
+    fn hit_each_at_length(&self, hits: &[Hit<'_>], batch: &Batch, each: &mut dyn FnMut(usize, HitAnswer)) {
         if let Some(runtime) = &self.0.runtime {
-            let answers = runtime.block_on(self.ask_each(hits, cost, batch));
+            let answers = runtime.block_on(self.ask_store_each(hits, batch));
             return answers.into_iter().enumerate().for_each(|(place, answer)| each(place, answer));
         }
-        // One pass for each limiter.
-        let mut left: Vec<usize> = (0..hits.len()).collect();
-        while let Some(limiter) = left.first().map(|place| hits[*place].limiter) {
-            let same: Vec<usize> =
-                left.extract_if(.., |place| Arc::ptr_eq(&hits[*place].limiter.table, &limiter.table)).collect();
-            let keys = same.iter().map(|place| hits[*place].key);
-            hit_all(limiter, keys, cost, batch.now, |index, answer| each(same[index], answer));
-        }
+        decide_each(hits, batch, each);
     }
 
-    /// Hits many keys of one limiter, each on its own, with one reading of the clock.
+    /// The same for async code: on the embedded store it never waits, and a store on other machines is waited for without
+    /// holding up the thread.
+    pub async fn ask_each(&self, hits: &[Hit<'_>], batch: &Batch, mut each: impl FnMut(usize, HitAnswer)) {
+        self.record_each(hits);
+        if self.is_embedded() {
+            return decide_each(hits, batch, each);
+        }
+        let answers = self.ask_store_each(hits, batch).await;
+        answers.into_iter().enumerate().for_each(|(place, answer)| each(place, answer));
+    }
+
+    /// Many requests, each decided by itself as [`Gate::ask`] would, in their order. On a store on other machines all are sent before any
+    /// is waited for: about one round trip, and one deadline, for all of them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tidegate::{Algorithm, Gate, LimiterSpec, Policy, Request, Rules};
+    /// let rules = Rules::new(Algorithm::TokenBucket, &["2 per minute".parse()?])?;
+    /// let gate = Gate::embedded(Policy::new(vec![LimiterSpec::new("api", rules)])?);
+    /// let requests = [Request::hit("api", b"a"), Request::hit("api", b"a").cost(2), Request::hit("api", b"b")];
+    /// let allowed = gate.ask_many(&requests).await.into_iter().map(|answer| answer.is_ok_and(|answer| answer.allowed));
+    /// assert_eq!(allowed.collect::<Vec<_>>(), [true, false, true]);
+    /// # Ok(()) }
+    /// ```
+    pub async fn ask_many(&self, requests: &[Request<'_>]) -> Vec<Result<Answer, AskError>> {
+        if self.is_embedded() {
+            return requests.iter().map(|request| self.decide(request)).collect();
+        }
+        join_all(requests.iter().map(|request| self.ask(request))).await
+    }
+
+    /// Hits many keys of one limiter, each on its own, on any store: as [`Gate::decide_many`] on the embedded one, and in about one
+    /// round trip on one on other machines.
+    ///
+    /// # Errors
+    /// An unknown limiter, or a bad key, of which the first is named; nothing is charged then.
+    pub async fn hit_many(&self, limiter: &str, keys: &[&[u8]], cost: u32) -> Result<Vec<Answer>, AskError> {
+        if self.is_embedded() {
+            return self.decide_many(limiter, keys, cost);
+        }
+        keys.iter().try_for_each(|key| check_key(key))?;
+        let requests: Vec<Request<'_>> = keys.iter().map(|key| Request::hit(limiter, key).cost(cost)).collect();
+        self.ask_many(&requests).await.into_iter().collect()
+    }
+
+    /// Hits many keys of one limiter, each on its own, with one reading of the clock. For the embedded store, whose entries are then
+    /// fetched side by side.
     ///
     /// # Errors
     /// As [`Gate::decide`], for the first bad key; nothing is charged then.
-    pub fn hit_many(&self, limiter: &str, keys: &[&[u8]], cost: u32) -> Result<Vec<Answer>, AskError> {
+    pub fn decide_many(&self, limiter: &str, keys: &[&[u8]], cost: u32) -> Result<Vec<Answer>, AskError> {
         self.is_local()?;
         let limiter = self.limiter(limiter)?;
+        limiter.check_has_limit()?;
         let keys: Vec<Cow<'_, [u8]>> = keys.iter().map(|key| limiter.spec.key_by_name(key)).collect();
         keys.iter().try_for_each(|key| check_key(key))?;
         keys.iter().for_each(|key| self.record_hit(&limiter, key, cost));
@@ -141,57 +194,67 @@ impl Gate {
             };
             return Ok(keys.iter().map(decide).collect());
         }
-        let mut answers = Vec::with_capacity(keys.len());
-        hit_same(&limiter, keys.iter().map(|key| &**key), cost, now, |_, spec, ruling| {
-            answers.push(answered(spec, &ruling, now));
-        });
+        let (spec, mut answers) = (limiter.in_force(), Vec::with_capacity(keys.len()));
+        let hits = keys.iter().map(|key| Single { rules: &spec.rules, key, cost, intent: Intent::Hit });
+        limiter.table.decide_each(hits, now, |ruling| answers.push(answered(&spec, &ruling, now)));
         Ok(answers)
     }
 
-    /// Hits on a store on other machines, all sent before any is waited for.
-    async fn ask_each(&self, hits: &[Hit<'_>], cost: u32, batch: &Batch) -> Vec<HitAnswer> {
-        let by = batch.by.unwrap_or_else(|| self.deadline());
-        let asked = Asked { now: self.0.clock.manual_now(), cost, intent: Intent::Hit, explain: false, by };
-        futures_util::future::join_all(hits.iter().map(|hit| self.ask_one(hit, &asked, batch))).await
+    #[inline]
+    fn record_each(&self, hits: &[Hit<'_>]) {
+        if self.0.recorder.get().is_some() {
+            let counted = hits.iter().filter(|hit| hit.demand.intent == Intent::Hit);
+            counted.for_each(|hit| self.record_hit(hit.limiter, hit.key, hit.demand.cost));
+        }
     }
 
-    async fn ask_one(&self, Hit { limiter, key }: &Hit<'_>, asked: &Asked, batch: &Batch) -> HitAnswer {
-        let plan = Plan::of_key(limiter, Cow::Borrowed(key));
+    /// Hits on a store on other machines, all sent before any is waited for.
+    async fn ask_store_each(&self, hits: &[Hit<'_>], batch: &Batch) -> Vec<HitAnswer> {
+        let by = batch.by.unwrap_or_else(|| self.deadline());
+        let now = self.0.clock.manual_now();
+        let ask = async |hit: &Hit<'_>| {
+            let Demand { cost, intent } = hit.demand;
+            self.ask_one(hit, &Asked { now, cost, intent, explain: false, by }, batch).await
+        };
+        join_all(hits.iter().map(ask)).await
+    }
+
+    async fn ask_one(&self, hit: &Hit<'_>, asked: &Asked, batch: &Batch) -> HitAnswer {
+        let plan = hit.plan();
         let [check, ..] = plan.0.as_slice() else { return HitAnswer::Unlimited };
-        if let Some(answer) = unasked_hit(check, batch.now) {
+        if let Some(answer) = unasked_hit(check, asked.intent, batch.now) {
             return answer;
         }
-        if limiter.is_shared() {
-            return hit_plan(&plan, asked.cost, batch.now);
+        if hit.limiter.is_shared() {
+            return hit_plan(&plan, hit.demand, batch.now);
         }
-        if !limiter.store.answers() {
-            return self.hit_without_store(check, asked.cost);
+        let store = &hit.limiter.store;
+        if !store.answers() {
+            return self.hit_without_store(check, hit.demand);
         }
         let questions = plan.asked();
         let questions: Vec<Question<'_>> = questions.iter().map(|(check, role)| check.question(*role)).collect();
-        let outcome = limiter.store.decide(&questions, asked).await;
-        self.0.errors.note(&questions, Intent::Hit, &outcome);
+        let outcome = store.decide(&questions, asked).await;
+        self.0.errors.note(&questions, asked.intent, &outcome);
         match outcome {
             Ok(answers) if answers.1.len() == questions.len() => {
-                plan.note_all(&answers, Intent::Hit);
+                plan.note_all(&answers, asked.intent);
                 hit_answer(check, answers.1[0].ruling)
             }
-            _ => self.hit_without_store(check, asked.cost),
+            _ => self.hit_without_store(check, hit.demand),
         }
     }
 
     /// A hit whose store does not answer. A candidate is not counted then.
-    fn hit_without_store(&self, check: &Check<'_>, cost: u32) -> HitAnswer {
-        if check.is_candidate() {
-            return HitAnswer::Unlimited;
-        }
-        self.hit_degraded(check.limiter, &check.basis, &check.key, cost)
+    fn hit_without_store(&self, check: &Check<'_>, demand: Demand) -> HitAnswer {
+        if check.is_candidate() { HitAnswer::Unlimited } else { self.hit_degraded(check, demand) }
     }
 
     /// A hit through a handle, where keys have different rules or there are candidates. `None`: no limit decided.
     #[cold]
     pub(super) fn hit_by_standing(&self, limiter: &Limiter, key: &[u8], cost: u32) -> Option<Ruling> {
-        match hit_plan(&Plan::of_key(limiter, Cow::Borrowed(key)), cost, self.now()) {
+        let demand = Demand { cost, intent: Intent::Hit };
+        match hit_plan(&Plan::of_key(limiter, Cow::Borrowed(key)), demand, self.now()) {
             HitAnswer::Ruled { ruling, .. } => Some(ruling),
             HitAnswer::Disabled | HitAnswer::Unlimited => None,
         }
@@ -199,76 +262,97 @@ impl Gate {
 }
 
 /// The answer to a hit whose limiter asks no store for it; `None`: limits are asked.
-fn unasked_hit(check: &Check<'_>, at: Micros) -> Option<HitAnswer> {
+pub(super) fn unasked_hit(check: &Check<'_>, intent: Intent, at: Micros) -> Option<HitAnswer> {
     let answer = match check.role {
         Role::Enforced => return None,
         Role::Disabled => HitAnswer::Disabled,
         Role::Unlimited => {
-            check.note(&UNLIMITED, true, Intent::Hit, at);
+            check.note(&UNLIMITED, true, intent, at);
             HitAnswer::Unlimited
         }
         Role::Denied => {
-            check.note(&NEVER, false, Intent::Hit, at);
-            HitAnswer::ruled(&check.spec, NEVER)
+            check.note(&NEVER, false, intent, at);
+            HitAnswer::ruled(&check.spec.rules, NEVER)
         }
     };
     Some(if check.is_candidate() { HitAnswer::Unlimited } else { answer })
 }
 
 /// What a ruling comes to: a candidate's limits nothing.
-fn hit_answer(check: &Check<'_>, ruling: Ruling) -> HitAnswer {
-    if check.is_candidate() { HitAnswer::Unlimited } else { HitAnswer::ruled(&check.spec, ruling) }
+pub(super) fn hit_answer(check: &Check<'_>, ruling: Ruling) -> HitAnswer {
+    if check.is_candidate() { HitAnswer::Unlimited } else { HitAnswer::ruled(&check.spec.rules, ruling) }
 }
 
 /// One hit of a batch by its plan, on the embedded store.
-fn hit_plan(plan: &Plan<'_>, cost: u32, now: Micros) -> HitAnswer {
+fn hit_plan(plan: &Plan<'_>, Demand { cost, intent }: Demand, now: Micros) -> HitAnswer {
     let [check, candidates @ ..] = plan.0.as_slice() else { return HitAnswer::Unlimited };
-    if let Some(answer) = unasked_hit(check, now) {
+    if let Some(answer) = unasked_hit(check, intent, now) {
         return answer;
     }
     let mut told = UNLIMITED;
     if candidates.is_empty() {
-        let keys = [&*check.key].into_iter();
-        check.limiter.table.hit_many(&check.spec.rules, keys, cost, now, |ruling| told = ruling);
+        let hit = [Single { rules: &check.spec.rules, key: &check.key, cost, intent }].into_iter();
+        check.limiter.table.decide_each(hit, now, |ruling| told = ruling);
     } else {
         let asked = plan.asked();
         let parts: Vec<Part<'_>> = asked.iter().map(|(check, role)| check.part(*role)).collect();
-        let (_, answers) = decide_all(&parts, cost, Intent::Hit, false, || now);
+        let (_, answers) = decide_all(&parts, cost, intent, false, || now);
         told = answers.first().map_or(told, |answer| answer.ruling);
     }
     hit_answer(check, told)
 }
 
-/// Hits of one limiter on the embedded store, in their order.
+/// Hits on the embedded store.
 #[inline]
-fn hit_all<'k>(
-    limiter: &Limiter,
-    keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
-    cost: u32,
-    now: Micros,
-    mut each: impl FnMut(usize, HitAnswer),
-) {
-    if limiter.is_uniform() {
-        return hit_same(limiter, keys, cost, now, |place, spec, ruling| each(place, HitAnswer::ruled(spec, ruling)));
+fn decide_each(hits: &[Hit<'_>], batch: &Batch, mut each: impl FnMut(usize, HitAnswer)) {
+    let Some(first) = hits.first() else { return };
+    if hits.iter().all(|hit| Arc::ptr_eq(&hit.limiter.table, &first.limiter.table)) {
+        return decide_same(first.limiter, hits.iter(), batch, each);
     }
-    for (place, key) in keys.enumerate() {
-        each(place, hit_plan(&Plan::of_key(limiter, Cow::Borrowed(key)), cost, now));
+    // One pass for each limiter.
+    let mut left: Vec<usize> = (0..hits.len()).collect();
+    while let Some(limiter) = left.first().map(|place| hits[*place].limiter) {
+        let same: Vec<usize> =
+            left.extract_if(.., |place| Arc::ptr_eq(&hits[*place].limiter.table, &limiter.table)).collect();
+        let hits = same.iter().map(|place| &hits[*place]);
+        decide_same(limiter, hits, batch, |index, answer| each(same[index], answer));
     }
 }
 
-/// Hits of one limiter whose keys have the same rules, on the embedded store, in their order; `each` gets a hit's place among `keys`.
+/// Hits on one table of the embedded store, in their order, each by the rules of its own handle; `each` gets a hit's place among `hits`.
 #[inline]
-fn hit_same<'k>(
-    limiter: &Limiter,
-    keys: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
-    cost: u32,
-    now: Micros,
-    mut each: impl FnMut(usize, &Arc<LimiterSpec>, Ruling),
+fn decide_same<'h>(
+    first: &Limiter,
+    hits: impl ExactSizeIterator<Item = &'h Hit<'h>> + Clone,
+    batch: &Batch,
+    mut each: impl FnMut(usize, HitAnswer),
 ) {
-    let spec: &Arc<LimiterSpec> = &limiter.in_force();
-    let mut place = 0;
-    limiter.table.hit_many(&spec.rules, keys, cost, now, |ruling| {
-        each(place, spec, ruling);
+    if !first.is_uniform() {
+        return hits.enumerate().for_each(|(place, hit)| each(place, hit_plan(&hit.plan(), hit.demand, batch.now)));
+    }
+    decide_uniform(first, hits, batch, each);
+}
+
+/// The same where all keys have the rules of their handle.
+#[inline]
+fn decide_uniform<'h>(
+    first: &Limiter,
+    hits: impl ExactSizeIterator<Item = &'h Hit<'h>> + Clone,
+    batch: &Batch,
+    mut each: impl FnMut(usize, HitAnswer),
+) {
+    // A share changes while it is asked: the same for all of them.
+    let share = first.share.as_ref().map(|_| first.in_force());
+    let rules = |limiter: &'h Limiter| share.as_ref().map_or(&limiter.spec.rules, |spec| &spec.rules);
+    let (mut place, mut told) = (0, hits.clone());
+    let requests = hits.map(|hit| {
+        let Demand { cost, intent } = hit.demand;
+        Single { rules: rules(hit.limiter), key: hit.key, cost, intent }
+    });
+    first.table.decide_each(requests, batch.now, |ruling| {
+        if let Some(hit) = told.next() {
+            each(place, HitAnswer::ruled(rules(hit.limiter), ruling));
+        }
         place += 1;
     });
 }

@@ -148,6 +148,7 @@ impl<'a> Plan<'a> {
         match request.target {
             Target::Limiter { name, key } => {
                 let limiter = live.limiter_for(name, key)?;
+                limiter.check_has_limit()?;
                 let key = limiter.spec.key_by_name(key);
                 check_key(&key)?;
                 Ok(Plan::of_key(limiter, key))

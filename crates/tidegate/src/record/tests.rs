@@ -45,10 +45,10 @@ fn every_way_in_is_recorded_once_and_looks_are_not() {
     let _ = gate.decide(&Request::of(Some("login"), &attributes).cost(3)).unwrap();
     let _ = gate.decide(&Request::hit("api", b"explained").explained()).unwrap();
     gate.hit_on(&gate.limiter("api").unwrap(), b"handle", 2).unwrap();
-    gate.hit_many("api", &[b"m1", b"m2"], 1).unwrap();
+    gate.decide_many("api", &[b"m1", b"m2"], 1).unwrap();
     let limiter = gate.limiter("api").unwrap();
     let hits = [crate::Hit::new(&limiter, b"e1").unwrap(), crate::Hit::from_door(&limiter, b"\xff")];
-    gate.hit_each(&hits, 1, &gate.batch(gate.now()), |_, _| {});
+    gate.hit_each(&hits, &gate.batch(gate.now()), |_, _| {});
     let _ = gate.peek("api", "peeked").unwrap();
     let _ = gate.decide(&Request::hit("api", b"looked").cost(0)).unwrap();
     gate.hit("nobody", "x").unwrap_err();

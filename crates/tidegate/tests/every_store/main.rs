@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a failing unwrap is a failing test")]
 
 mod actions;
+mod batches;
 mod candidates;
 mod decisions;
 mod faults;
@@ -30,6 +31,9 @@ fn check(kind: Kind) {
     flags::a_flag_reaches_every_gate_within_a_second(&store);
     steering::an_override_reaches_every_gate_within_a_second(&store);
     candidates::candidates_change_nothing_and_are_counted_as_by_hand(&store);
+    batches::many_are_answered_each_by_itself_in_order(&store);
+    batches::overrides_and_candidates_count_in_batches(&store);
+    batches::each_call_brings_its_limit_and_may_give_back(&store);
     store.check_expiries();
 }
 

@@ -15,9 +15,10 @@ local bytes = redis.pcall('GET', KEYS[1])
 local debt, until_at, listed, empty_at, moved = 0, 0, 0, 0, false
 if bytes then
   if #bytes ~= 49 then return false end
-  local tag, at, early, per
-  tag, until_at, listed, at, empty_at, early, per = struct.unpack('<c1dddddd', bytes)
-  if tag ~= 'T' or at ~= period then return false end
+  local tag, _, early, per
+  tag, until_at, listed, _, empty_at, early, per = struct.unpack('<c1dddddd', bytes)
+  -- The record of another period goes on as this limit's, as it is the only one: see `assign` in entry.lua.
+  if tag ~= 'T' then return false end
   local wait = empty_at - now
   if wait > full_us then
     debt, moved = full, true
