@@ -6,7 +6,8 @@
 //! echo servers do nothing but send back what came: recvmmsg/sendmmsg in batches, and tokio, one datagram
 //! at a time, as its own example does it. Ids are numbers of 16 bits in no order, as clients send them.
 //! The door sends replies of one length to one client in runs; "no runs" is the door when no two
-//! replies in a row have one length, which costs what replies to many clients cost. Servers take turns, in many
+//! replies in a row have one length, which costs what replies to many clients cost. "32 lines a datagram" counts decisions: a datagram
+//! with 32 requests has 32. Servers take turns, in many
 //! short rounds; what is told is the median of the rounds' ratios, so that a busy moment of the machine
 //! touches few of them.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that panics has failed")]
@@ -33,6 +34,8 @@ const WARM_UP: Duration = Duration::from_millis(50);
 const TIME: Duration = Duration::from_millis(400);
 /// Datagrams of one system call: the door's own number.
 const BATCH: usize = 64;
+/// Requests of one datagram, where there are several.
+const LINES: usize = 32;
 /// How long the client lets answers gather. It spins meanwhile: a client that slept would have to be
 /// woken, at the cost of a server that is slow enough to let it.
 const PAUSE: Duration = Duration::from_micros(60);
@@ -45,6 +48,7 @@ fn main() {
     let (one, hundred) = (responder(1), responder(100));
     let mut alike = Client::new(|i| (u64::from(i) * 40_503 % 65_536).to_string());
     let mut unlike = Client::new(|i| "7".repeat(1 + i as usize % 5));
+    let mut lines = Client::new(|i| (u64::from(i) * 40_503 % 65_536).to_string()).joined(LINES);
     let names = [
         "tidegate",
         "tidegate, 100 routes",
@@ -53,8 +57,9 @@ fn main() {
         "tidegate, no runs",
         "wildcard",
         "wildcard, no runs",
+        "32 lines a datagram",
     ];
-    let mut rounds: Vec<[f64; 7]> = Vec::new();
+    let mut rounds: Vec<[f64; 8]> = Vec::new();
     for _ in 0..ROUNDS {
         rounds.push([
             measure("udp", &mut alike, |stop, tell| door(&one, LOOPBACK, stop, tell)),
@@ -64,9 +69,10 @@ fn main() {
             measure("udp", &mut unlike, |stop, tell| door(&one, LOOPBACK, stop, tell)),
             measure("udp", &mut alike, |stop, tell| door(&one, WILDCARD, stop, tell)),
             measure("udp", &mut unlike, |stop, tell| door(&one, WILDCARD, stop, tell)),
+            measure("udp", &mut lines, |stop, tell| door(&one, LOOPBACK, stop, tell)) * LINES as f64,
         ]);
     }
-    let median = |of: &dyn Fn(&[f64; 7]) -> f64| {
+    let median = |of: &dyn Fn(&[f64; 8]) -> f64| {
         let mut all: Vec<f64> = rounds.iter().map(of).collect();
         all.sort_by(f64::total_cmp);
         all[all.len() / 2]
@@ -86,6 +92,8 @@ fn main() {
     ratio("cost of 100 routes / cost of 1", 0, 1);
     ratio("wildcard / tidegate", 5, 0);
     ratio("wildcard, no runs / no runs", 6, 4);
+    ratio("32 lines a datagram / one", 7, 0);
+    ratio("32 lines a datagram / one, no runs", 7, 4);
 }
 
 /// A million keys in the table; all routes but the last match nothing.
@@ -217,6 +225,12 @@ impl Client {
         Client { requests, next: 0, socket, server, batch: Batch::new() }
     }
 
+    /// The same requests, so many in each datagram.
+    fn joined(self, lines: usize) -> Client {
+        let requests = self.requests.chunks(lines).map(|lines| lines.join("\n")).collect();
+        Client { requests, ..self }
+    }
+
     fn connect(&mut self, server: SocketAddr) {
         self.socket = socket();
         self.server = server;
@@ -253,12 +267,12 @@ fn spin(time: Duration) {
 
 struct Batch {
     headers: MultiHeaders<SockaddrStorage>,
-    buffers: Vec<[u8; 1_001]>,
+    buffers: Vec<[u8; 2_001]>,
 }
 
 impl Batch {
     fn new() -> Batch {
-        Batch { headers: MultiHeaders::preallocate(BATCH, None), buffers: vec![[0; 1_001]; BATCH] }
+        Batch { headers: MultiHeaders::preallocate(BATCH, None), buffers: vec![[0; 2_001]; BATCH] }
     }
 
     fn receive(&mut self, socket: &UdpSocket, flags: MsgFlags) -> Vec<(usize, SocketAddr)> {

@@ -71,10 +71,46 @@ fn check_conversation(address: &str) {
         assert_eq!(client.ask("get_stats ws ip=2001:db8::1"), "n_req=4 n_over=1 last_max_rate=0 key=ws ip=2001:db8::1");
         assert!(client.ask("1 get_size").starts_with("1 size=1/"));
         // Silence for each of these; the ping behind them is the next that is answered.
-        for silent in [&b"PING"[..], b"", b"ping\n", b"over_limit a\nb", b"check_limit {]"] {
+        for silent in [&b"PING"[..], b"", b"ping\n", b"a\nb", b"\n\n\n", b"check_limit {]"] {
             client.send(silent);
         }
         assert_eq!(client.ask("000867465 ping"), "000867465 pong");
+    });
+}
+
+#[test]
+fn s3_several_lines_are_answered_line_by_line_in_one_datagram() {
+    with_door("127.0.0.1:0", |address, _| {
+        let client = Client::to(address);
+        assert_eq!(
+            client.ask(
+                "1 over_limit ws ip=a\n2 over_limit ws ip=a\nnonsense\n3 over_limit ws ip=b\n\nping\nover_limit x"
+            ),
+            "1 ok N 1.0 3.0 3600\n2 ok N 2.0 3.0 3600\n\n3 ok N 1.0 3.0 3600\n\npong\nok N 0.0 1.0 1"
+        );
+        // A newline at the end is no line, and what comes after the lines of a datagram sees them.
+        assert_eq!(client.ask("over_limit ws ip=a\nover_limit ws ip=a\n"), "ok N 3.0 3.0 3600\nok Y 3.0 3.0 3600");
+        assert_eq!(client.ask("over_limit ws ip=a\n"), "ok Y 3.0 3.0 3600");
+        assert_eq!(client.ask("get_stats ws ip=a\nget_stats ws ip=b").lines().count(), 2);
+        // A line is cut at 1,000 bytes as a datagram of its own is, and a datagram at 8 KiB.
+        let long = format!("over_limit ws ip={}", "x".repeat(1_500));
+        assert_eq!(client.ask(&format!("ping\n{long}\n{long}y")), "pong\nok N 1.0 3.0 3600\nok N 2.0 3.0 3600");
+        let many: Vec<String> = (0..600).map(|id| format!("{id} over_limit ws ip=many-{id}")).collect();
+        let many = many.join("\n");
+        assert!(many.len() > 8_192);
+        client.send(many.as_bytes());
+        let mut buffer = vec![0; 60_000];
+        let len = client.0.recv(&mut buffer).unwrap();
+        let reply = std::str::from_utf8(&buffer[..len]).unwrap();
+        let lines = many[..8_192].split('\n').count();
+        assert_eq!(reply.split('\n').count(), lines, "what is behind 8 KiB is cut off");
+        assert!(len + 28 <= 3 * (8_192 + 28), "{len} bytes");
+        for (id, line) in reply.split('\n').take(lines - 1).enumerate() {
+            assert_eq!(line, format!("{id} ok N 1.0 3.0 3600"));
+        }
+        // check_limit among others.
+        let told = client.ask("1 check_limit {\"origin\":\"ws\",\"ip\":\"c\"}\nping");
+        assert!(told.starts_with("1 ok N") && told.ends_with("\npong"), "{told}");
     });
 }
 

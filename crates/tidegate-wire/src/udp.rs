@@ -4,6 +4,7 @@
 //! `check_limit JSON`, `get_stats KEY`, `get_size` or `ping`. The id is text, echoed as it came. KEY is
 //! the rest of the datagram, spaces included, and may be empty; one newline at its end is dropped. Of a
 //! longer datagram the first 1,000 bytes are the request.
+//! **Several requests** in one datagram are lines, each as a request of its own; the reply has as many lines.
 //! **Anything else gets no answer**: silence is what the protocol prescribes, and a client takes it
 //! for "not over". So what a server wants to deny, it must answer.
 //!
@@ -11,6 +12,9 @@
 //! S3): no reply is a request, and a reply's IP datagram is at most three times its request's.
 
 mod decimal;
+mod lines;
+
+pub use lines::{DATAGRAM_LEN_MAX, Lines, line_room, lines};
 
 /// Longest request, in bytes. A longer datagram is cut here, as the original server did: silence would
 /// admit it, after the client's whole timeout, for every client that sends long keys.

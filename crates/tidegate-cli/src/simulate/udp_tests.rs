@@ -28,7 +28,7 @@ fn udp_lines_are_answered_as_the_door_does() {
         r#"
 {"at":2,"udp":"78 over_limit ws ip=192.0.2.1"} -> {"at":2,"udp":"78 ok N 0.0 22.0 20"}
 {"at":2,"udp":"over_limit ws ip=192.0.2.1\n"} -> {"at":2,"udp":"ok N 1.0 22.0 20"}
-{"at":2,"udp":"over_limit ws ip=192.0.2.1\n\n"} -> {"at":2,"udp":null}
+{"at":2,"udp":"over_limit\n\n"} -> {"at":2,"udp":null}
 {"at":2.5,"udp":"1 over_limit ws ip=192.0.2.1"} -> {"at":2.5,"udp":"1 ok N 2.0 22.0 20"}
 {"at":3,"udp":"over_limit ws ip=4.14.989.98"} -> {"at":3,"udp":"ok N 0.0 22.0 20"}
 {"at":3,"udp":"over_limit ws ip=2001:db8::1"} -> {"at":3,"udp":"ok N 0.0 1.0 1"}

@@ -12,13 +12,14 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, addr::
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd as _;
-use tidegate_wire::udp::REQUEST_LEN_MAX;
+use tidegate_wire::udp::DATAGRAM_LEN_MAX;
 
 /// Most datagrams of a batch.
 pub(super) const BATCH: usize = 64;
-/// More than the longest request, so that a longer one is seen to be longer; whole cache lines.
-const BUFFER_LEN: usize = 1_024;
-const _: () = assert!(BUFFER_LEN > REQUEST_LEN_MAX);
+/// More than the longest datagram, so that a longer one is seen to be longer; whole cache lines. Not a power of two: the first lines
+/// of all buffers, which are all that most datagrams take, would share the same few places of the processor's cache.
+const BUFFER_LEN: usize = DATAGRAM_LEN_MAX + 64;
+const _: () = assert!(BUFFER_LEN.is_multiple_of(64) && !BUFFER_LEN.is_power_of_two());
 
 /// Room for a batch.
 pub(super) struct Incoming {
@@ -54,7 +55,7 @@ impl Incoming {
     pub(super) fn new(asked: Asked) -> Incoming {
         Incoming {
             headers: headers(asked),
-            buffers: Box::new([[0; BUFFER_LEN]; BATCH]),
+            buffers: vec![[0; BUFFER_LEN]; BATCH].try_into().expect("as many as a batch has"),
             arrived: Vec::with_capacity(BATCH),
             asked,
         }

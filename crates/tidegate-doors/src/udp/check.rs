@@ -9,7 +9,7 @@ use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use std::fmt;
-use tidegate_wire::udp::{REQUEST_LEN_MAX, Reply, Request, reply_room};
+use tidegate_wire::udp::{REQUEST_LEN_MAX, Reply, Request};
 
 /// Keys of one `check_limit`.
 const KEYS: usize = 3;
@@ -18,7 +18,8 @@ const KEYS: usize = 3;
 pub(super) struct Check<'d> {
     pub(super) index: usize,
     request: Request<'d>,
-    datagram_len: usize,
+    /// Most bytes of its reply.
+    room: usize,
     keys: [String; KEYS],
     /// What the keys so far got.
     results: Vec<String>,
@@ -26,9 +27,9 @@ pub(super) struct Check<'d> {
 
 impl<'d> Check<'d> {
     /// The check in the datagram at `index` of its batch; `None`: this is no object.
-    pub(super) fn read(index: usize, request: Request<'d>, json: &[u8], datagram_len: usize) -> Option<Check<'d>> {
+    pub(super) fn read(index: usize, request: Request<'d>, json: &[u8], room: usize) -> Option<Check<'d>> {
         let keys = keys(&Fields::read(&String::from_utf8_lossy(json))?);
-        Some(Check { index, request, datagram_len, keys, results: Vec::with_capacity(KEYS) })
+        Some(Check { index, request, room, keys, results: Vec::with_capacity(KEYS) })
     }
 
     /// The key to be used next; `None`: the check is done, as all are used or one is over.
@@ -47,8 +48,8 @@ impl<'d> Check<'d> {
         let last = self.results.last().map_or(&b""[..], |last| last.as_bytes());
         let used = self.keys.iter().zip(&self.results);
         let results: Value = used.map(|(key, reply)| json!({ "key": key, "over_limit": reply })).collect();
-        let (keys, results, room) = (json!(self.keys).to_string(), results.to_string(), reply_room(self.datagram_len));
-        let reply = Reply::Checked { last, keys: keys.as_bytes(), results: results.as_bytes(), room };
+        let (keys, results) = (json!(self.keys).to_string(), results.to_string());
+        let reply = Reply::Checked { last, keys: keys.as_bytes(), results: results.as_bytes(), room: self.room };
         write(&self.request, &reply);
     }
 }

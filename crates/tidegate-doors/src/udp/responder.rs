@@ -1,6 +1,7 @@
 //! Datagrams in, replies out: the door without its sockets. Invariant: the responder waits for nothing but
 //! the engine.
 
+use super::batch::BATCH;
 use super::check::Check;
 use super::counts::Counts;
 use super::routes::{Caches, Found, RouteProblem, Routes, Routing};
@@ -11,7 +12,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tidegate::{Batch, Gate, Hit, HitAnswer, KeyStats, Limiter, Micros, Ruling};
-use tidegate_wire::udp::{Command, REPLY_LEN_MAX, Reply, Request};
+use tidegate_wire::udp::{Command, Lines, REPLY_LEN_MAX, Reply, Request, line_room, lines, reply_room};
 
 /// Answers datagrams on an engine, by routes that can be replaced while it is asked.
 #[derive(Debug)]
@@ -38,11 +39,13 @@ struct Live {
 pub struct Slot {
     bytes: [u8; REPLY_LEN_MAX],
     len: usize,
+    /// The reply to several lines, in place of the other.
+    lines: Vec<u8>,
 }
 
 impl Default for Slot {
     fn default() -> Slot {
-        Slot { bytes: [0; REPLY_LEN_MAX], len: 0 }
+        Slot { bytes: [0; REPLY_LEN_MAX], len: 0, lines: Vec::new() }
     }
 }
 
@@ -56,7 +59,13 @@ impl Slot {
     /// The reply; `None`: silence.
     #[must_use]
     pub fn reply(&self) -> Option<&[u8]> {
-        (self.len > 0).then_some(&self.bytes[..self.len])
+        let reply = if self.lines.is_empty() { &self.bytes[..self.len] } else { &self.lines };
+        (!reply.is_empty()).then_some(reply)
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
+        self.lines.clear();
     }
 
     fn write(&mut self, id: Option<&[u8]>, reply: &Reply<'_>) {
@@ -69,6 +78,8 @@ impl Slot {
 pub struct Scratch {
     /// The routes as of the last batch, with this thread's caches for them.
     at: Option<(Arc<Live>, Caches)>,
+    /// Replies to the lines of one datagram.
+    lines: Vec<Slot>,
 }
 
 impl fmt::Debug for Scratch {
@@ -130,6 +141,8 @@ impl Responder {
 
     /// Answers datagrams as if each came alone, in order, all at `now`; `slots` are as many. On a remote
     /// store the later keys of a `check_limit` are used after the rest of the batch.
+    ///
+    /// A datagram of several lines is answered line by line, as many at a time as a batch has.
     pub fn answer(&self, scratch: &mut Scratch, datagrams: &[&[u8]], now: Micros, slots: &mut [Slot]) {
         self.answer_seen(scratch, datagrams, now, slots, |_, _, _| {});
     }
@@ -142,8 +155,58 @@ impl Responder {
         datagrams: &[&[u8]],
         now: Micros,
         slots: &mut [Slot],
-        seen: impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
+        mut seen: impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
     ) {
+        // Nearly all batches have none of several lines, and are answered in one go.
+        let mut at = 0;
+        while at < datagrams.len() {
+            let run = datagrams[at..].iter().take_while(|datagram| !has_lines(datagram)).count();
+            self.answer_run(scratch, &datagrams[at..at + run], reply_room, now, &mut slots[at..at + run], &mut seen);
+            at += run;
+            if let (Some(datagram), Some(slot)) = (datagrams.get(at), slots.get_mut(at)) {
+                self.answer_lines(scratch, datagram, now, slot, &mut seen);
+                at += 1;
+            }
+        }
+    }
+
+    /// Answers a datagram of several lines.
+    fn answer_lines(
+        &self,
+        scratch: &mut Scratch,
+        datagram: &[u8],
+        now: Micros,
+        slot: &mut Slot,
+        seen: &mut impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
+    ) {
+        slot.clear();
+        let all: Vec<&[u8]> = lines(datagram).into_iter().flatten().collect();
+        let mut slots = std::mem::take(&mut scratch.lines);
+        slots.resize_with(BATCH, Slot::default);
+        let mut reply = Lines::new(&mut slot.lines);
+        for lines in all.chunks(BATCH) {
+            self.answer_run(scratch, lines, line_room, now, &mut slots[..lines.len()], seen);
+            for (line, slot) in lines.iter().zip(&slots) {
+                reply.push(line, slot.reply().unwrap_or_default());
+            }
+        }
+        reply.finish();
+        scratch.lines = slots;
+    }
+
+    /// Answers requests that came together, each in a slot; `room` is what the reply to one of a length may take.
+    fn answer_run(
+        &self,
+        scratch: &mut Scratch,
+        requests: &[&[u8]],
+        room: fn(usize) -> usize,
+        now: Micros,
+        slots: &mut [Slot],
+        seen: &mut impl FnMut(&[u8], Option<&Limiter>, Option<&Ruling>),
+    ) {
+        if requests.is_empty() {
+            return;
+        }
         let (live, caches) = self.in_force(&mut scratch.at);
         let mut round = Round {
             responder: self,
@@ -151,15 +214,15 @@ impl Responder {
             caches,
             batch: self.gate.batch(now),
             slots,
-            waiting: Vec::with_capacity(datagrams.len()),
+            waiting: Vec::with_capacity(requests.len()),
             checks: Vec::new(),
             size: None,
             seen,
         };
-        for (index, datagram) in datagrams.iter().enumerate() {
-            round.slots[index].len = 0;
-            if let Some(request) = Request::parse(datagram) {
-                round.take(index, request, datagram.len());
+        for (index, text) in requests.iter().enumerate() {
+            round.slots[index].clear();
+            if let Some(request) = Request::parse(text) {
+                round.take(index, request, room(text.len()));
             }
         }
         round.settle();
@@ -211,7 +274,7 @@ struct Round<'c, 'd, S> {
 
 impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
     /// Answers a request, or has it wait for the rest of the batch.
-    fn take(&mut self, index: usize, request: Request<'d>, datagram_len: usize) {
+    fn take(&mut self, index: usize, request: Request<'d>, room: usize) {
         match request.command {
             Command::Ping => self.slots[index].write(request.id, &Reply::Pong),
             Command::OverLimit(key) => {
@@ -222,7 +285,7 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
                 self.use_key(index, request.id, found);
             }
             Command::CheckLimit(json) => {
-                if let Some(check) = Check::read(index, request, json, datagram_len) {
+                if let Some(check) = Check::read(index, request, json, room) {
                     self.checks.push(check);
                     self.use_next_key(self.checks.len() - 1);
                     // The embedded store answers at once, so keys are used in the batch's order; all checks
@@ -313,6 +376,11 @@ impl<'d, S: FnMut(&[u8], Option<&Limiter>, Option<&Ruling>)> Round<'_, 'd, S> {
         });
         waiting.clear();
     }
+}
+
+/// Is it several requests? What it ends with is one newline at most.
+fn has_lines(datagram: &[u8]) -> bool {
+    lines(datagram).is_some()
 }
 
 impl Live {
