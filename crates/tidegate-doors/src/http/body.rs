@@ -1,6 +1,6 @@
 //! Request bodies: bounded in size and in time.
 
-use super::bounds::{BODY_BYTES_MAX, BODY_DISCARD_MAX};
+use super::bounds::BODY_DISCARD_MAX;
 use super::problem::Problem;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -14,19 +14,24 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// The whole body. One that came with the head, as nearly all do, is not copied.
-pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, within: Duration) -> Result<Bytes, Problem> {
-    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+pub(crate) async fn read(
+    headers: &HeaderMap,
+    mut body: Incoming,
+    max: usize,
+    within: Duration,
+) -> Result<Bytes, Problem> {
+    if body.size_hint().lower() > max as u64 {
         // A client that waits for "100 Continue" has sent nothing yet.
         if !headers.contains_key(EXPECT) {
             discard(&mut body, within).await;
         }
-        return Err(too_large());
+        return Err(too_large(max));
     }
-    match collect_within(&mut body, within).await {
+    match collect_within(&mut body, max, within).await {
         Some(Ok(Collected::Whole(bytes))) => Ok(bytes),
         Some(Ok(Collected::TooLarge)) => {
             discard(&mut body, within).await;
-            Err(too_large())
+            Err(too_large(max))
         }
         Some(Err(_)) => Err(Problem::new(400, "bad_body", "the body broke off or is not framed as HTTP says").close()),
         None => {
@@ -37,8 +42,8 @@ pub(crate) async fn read(headers: &HeaderMap, mut body: Incoming, within: Durati
 }
 
 /// A timer is made only for a body that is not there yet.
-async fn collect_within(body: &mut Incoming, within: Duration) -> Option<Result<Collected, hyper::Error>> {
-    let mut collecting = pin!(collect(body));
+async fn collect_within(body: &mut Incoming, max: usize, within: Duration) -> Option<Result<Collected, hyper::Error>> {
+    let mut collecting = pin!(collect(body, max));
     match poll_fn(|cx| Poll::Ready(collecting.as_mut().poll(cx))).await {
         Poll::Ready(collected) => Some(collected),
         Poll::Pending => timeout(within, collecting).await.ok(),
@@ -50,7 +55,7 @@ enum Collected {
     TooLarge,
 }
 
-async fn collect(body: &mut Incoming) -> Result<Collected, hyper::Error> {
+async fn collect(body: &mut Incoming, max: usize) -> Result<Collected, hyper::Error> {
     let mut whole = Bytes::new();
     let mut parts = Vec::new();
     // Not asked for more than it says it has.
@@ -65,13 +70,13 @@ async fn collect(body: &mut Incoming) -> Result<Collected, hyper::Error> {
         if parts.is_empty() {
             parts.extend_from_slice(&whole);
         }
-        if parts.len() + data.len() > BODY_BYTES_MAX {
+        if parts.len() + data.len() > max {
             return Ok(Collected::TooLarge);
         }
         parts.extend_from_slice(&data);
     }
     let whole = if parts.is_empty() { whole } else { parts.into() };
-    Ok(if whole.len() > BODY_BYTES_MAX { Collected::TooLarge } else { Collected::Whole(whole) })
+    Ok(if whole.len() > max { Collected::TooLarge } else { Collected::Whole(whole) })
 }
 
 /// How long a body that will be refused is read, so that its sender gets to see the answer.
@@ -92,10 +97,8 @@ async fn discard(body: &mut Incoming, within: Duration) {
     let _ = timeout(within.min(DISCARD_TIME), reading).await;
 }
 
-fn too_large() -> Problem {
-    let detail = format!(
-        "the body has more than {BODY_BYTES_MAX} bytes; a key has at most {}, so send less",
-        tidegate::KEY_LEN_MAX
-    );
+fn too_large(max: usize) -> Problem {
+    let detail =
+        format!("the body has more than {max} bytes; a key has at most {}, so send less", tidegate::KEY_LEN_MAX);
     Problem::new(413, "body_too_large", detail).field("body").close()
 }

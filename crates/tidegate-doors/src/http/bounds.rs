@@ -5,11 +5,20 @@
 /// about 9 KB.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// Largest body of a batch: a thousand requests of ordinary size.
+pub const BATCH_BODY_BYTES_MAX: usize = 256 * 1024;
+
+/// Most requests of a batch.
+pub const BATCH_REQUESTS_MAX: usize = 1_000;
+
+/// Most requests that are decided together: their shards are locked at once.
+pub const TOGETHER_MAX: usize = 32;
+
 /// How much of a body that is too large is read and thrown away before the answer, so that a
 /// client which writes all before it reads gets to see the answer.
 pub const BODY_DISCARD_MAX: usize = 1024 * 1024;
 
-/// Deepest JSON that is looked into: the object and its `attributes`. Anything deeper is refused
+/// Deepest JSON that is looked into: the object and its `attributes`; of a batch, its list and the requests around them. Anything deeper is refused
 /// for its type and skipped without recursion.
 pub const JSON_DEPTH_MAX: usize = 2;
 

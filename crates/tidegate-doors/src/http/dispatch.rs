@@ -1,14 +1,16 @@
 //! From a request to its response: bounds, route, action, metrics.
 
 use super::access::admit;
-use super::bounds::{HEADER_BYTES_MAX, HEADER_FIELDS_MAX};
+use super::bounds::{BATCH_BODY_BYTES_MAX, BODY_BYTES_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX};
 use super::client::Client;
 use super::json::shorten;
 use super::operate::{self, Operation};
 use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use super::routes::{Action, Found, ROUTES, Route, find};
-use super::{allowed, body, cors, counting, health, hit, host, keys, limiters, openapi, overrides, ratelimit, streams};
+use super::{
+    allowed, body, cors, counting, health, hit, hits, host, keys, limiters, openapi, overrides, ratelimit, streams,
+};
 use crate::access::{Caller, Needs, Rules};
 use crate::turns::in_turns;
 use http::request::Parts;
@@ -92,9 +94,11 @@ async fn act(
     let (limiter, key) = if let Found::Route { limiter, key, .. } = *found { (limiter, key) } else { ("", "") };
     let door = &*client.door;
     let query = parts.uri.query();
-    let body = body::read(&parts.headers, body, door.settings.body_timeout);
+    let max = if route.action == Action::Hits { BATCH_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
+    let body = body::read(&parts.headers, body, max, door.settings.body_timeout);
     match route.action {
         Action::Hit => hit::answer(door, &caller, &body.await?).await,
+        Action::Hits => hits::answer(door, &caller, &body.await?).await,
         Action::Allowed => allowed::answer(door, &caller, query, &parts.headers).await,
         Action::RateLimit => ratelimit::answer(door, &caller, &body.await?).await,
         Action::Limiters => Ok(limiters::list(door, &caller)),

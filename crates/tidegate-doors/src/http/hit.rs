@@ -15,52 +15,70 @@ use tidegate::{Intent, Request, Target};
 /// Answers one body.
 pub(crate) async fn answer(door: &Door, caller: &Caller, body: &[u8]) -> Result<Reply, Problem> {
     let hit = Hit::read(body)?;
-    let attributes: Vec<(&str, &[u8])>;
-    let target = match (&hit.limiter, &hit.key, &hit.attributes) {
-        (Some(name), Some(key), None) if hit.domain.is_none() => Target::Limiter { name, key: key.as_bytes() },
-        (None, None, Some(named)) => {
-            attributes = named.iter().map(|(name, value)| (&**name, value.as_bytes())).collect();
-            Target::Attributes { domain: hit.domain.as_deref(), attributes: &attributes }
-        }
-        _ => return Err(hit.unclear_target()),
-    };
-    let what = match target {
-        Target::Limiter { name, .. } => What::Limiter(name),
-        Target::Attributes { domain, .. } => What::Domain(domain),
-        Target::Descriptor { domain, .. } => What::Domain(Some(domain)),
-    };
-    caller.check(Scope::Check, what)?;
-    let intent = if hit.peek { Intent::Peek } else { Intent::Hit };
-    let request = Request { target, cost: hit.cost, intent, explain: hit.explain };
+    let attributes = hit.attributes();
+    let request = hit.request(&attributes)?;
+    caller.check(Scope::Check, what(&request))?;
     // A denial names every limit that it violates.
     let request = Request { explain: hit.explain || door.gate.has_several_limits(&request), ..request };
     let answer = door.gate.ask(&request).await?;
     Ok(answer_reply(&answer, DenyStatus::DEFAULT, if hit.explain { Explain::Yes } else { Explain::No }))
 }
 
-const FIELDS: [&str; 7] = ["limiter", "key", "cost", "domain", "attributes", "peek", "explain"];
+/// What a request is about.
+pub(crate) fn what<'r>(request: &Request<'r>) -> What<'r> {
+    match request.target {
+        Target::Limiter { name, .. } => What::Limiter(name),
+        Target::Attributes { domain, .. } => What::Domain(domain),
+        Target::Descriptor { domain, .. } => What::Domain(Some(domain)),
+    }
+}
+
+pub(crate) const FIELDS: [&str; 7] = ["limiter", "key", "cost", "domain", "attributes", "peek", "explain"];
 
 type Attributes<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
-struct Hit<'a> {
+/// One request as its body has it.
+pub(crate) struct Hit<'a> {
     limiter: Option<Cow<'a, str>>,
     key: Option<Cow<'a, str>>,
     domain: Option<Cow<'a, str>>,
     attributes: Option<Attributes<'a>>,
     cost: u32,
-    peek: bool,
-    explain: bool,
+    pub(crate) peek: bool,
+    pub(crate) explain: bool,
+}
+
+impl Default for Hit<'_> {
+    fn default() -> Self {
+        Hit { limiter: None, key: None, domain: None, attributes: None, cost: 1, peek: false, explain: false }
+    }
 }
 
 impl<'a> Hit<'a> {
     fn read(body: &'a [u8]) -> Result<Hit<'a>, Problem> {
-        let mut hit =
-            Hit { limiter: None, key: None, domain: None, attributes: None, cost: 1, peek: false, explain: false };
+        let mut hit = Hit::default();
         json::read(body, &FIELDS, |index, value| hit.take(FIELDS[index], value))?;
         Ok(hit)
     }
 
-    fn take(&mut self, field: &'static str, value: Value<'a>) -> Result<(), Problem> {
+    /// Its attributes, as a request borrows them.
+    pub(crate) fn attributes(&self) -> Vec<(&str, &[u8])> {
+        let named = self.attributes.iter().flatten();
+        named.map(|(name, value)| (&**name, value.as_bytes())).collect()
+    }
+
+    /// The request; `attributes` are its own.
+    pub(crate) fn request<'r>(&'r self, attributes: &'r [(&'r str, &'r [u8])]) -> Result<Request<'r>, Problem> {
+        let target = match (&self.limiter, &self.key, &self.attributes) {
+            (Some(name), Some(key), None) if self.domain.is_none() => Target::Limiter { name, key: key.as_bytes() },
+            (None, None, Some(_)) => Target::Attributes { domain: self.domain.as_deref(), attributes },
+            _ => return Err(self.unclear_target()),
+        };
+        let intent = if self.peek { Intent::Peek } else { Intent::Hit };
+        Ok(Request { target, cost: self.cost, intent, explain: self.explain })
+    }
+
+    pub(crate) fn take(&mut self, field: &'static str, value: Value<'a>) -> Result<(), Problem> {
         match (field, value) {
             ("attributes", Value::Members(members)) => self.attributes = Some(read_attributes(members)?),
             ("attributes", other) => {

@@ -108,6 +108,139 @@ fn broken(error: &serde_json::Error) -> Problem {
     Problem::new(400, "bad_json", detail).field("body")
 }
 
+/// Reads an object with a list of objects, whose members are among `names`, and a truth value beside it. `take` gets each member
+/// with the place of its object in the list and its name's index; more than `most` objects are too many.
+pub(crate) fn read_list<'a>(
+    body: &'a [u8],
+    (list, truth): (&'static str, &'static str),
+    names: &[&'static str],
+    most: usize,
+    mut take: impl FnMut(usize, usize, Value<'a>) -> Result<(), Problem>,
+) -> Result<(usize, Option<Scalar<'a>>), Problem> {
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let mut outcome = Ok(());
+    let whole = Whole { list, truth, names, most, take: &mut take, outcome: &mut outcome };
+    let read = reader.deserialize_map(whole).and_then(|read| reader.end().map(|()| read));
+    let read = read.map_err(|error| {
+        let detail = format!(
+            "the body is not a JSON object with a list: {error}; send one such as \
+             {{\"{list}\":[{{\"limiter\":\"api\",\"key\":\"u1\"}}]}}"
+        );
+        Problem::new(400, "bad_json", detail).field("body")
+    });
+    let read = read?;
+    outcome?;
+    let missing = || {
+        let detail =
+            format!("the body has no \"{list}\"; send {{\"{list}\":[{{\"limiter\":\"api\",\"key\":\"u1\"}}]}}");
+        Problem::new(400, "missing_field", detail).field(list)
+    };
+    let (count, truth) = read;
+    Ok((count.ok_or_else(missing)?, truth))
+}
+
+/// The object around a list.
+struct Whole<'n, F> {
+    list: &'static str,
+    truth: &'static str,
+    names: &'n [&'static str],
+    most: usize,
+    take: &'n mut F,
+    /// The first refusal; what comes after it is read all the same, as broken JSON is the graver fault.
+    outcome: &'n mut Result<(), Problem>,
+}
+
+impl<'a, F: FnMut(usize, usize, Value<'a>) -> Result<(), Problem>> Visitor<'a> for Whole<'_, F> {
+    /// How many objects the list has, and the truth value.
+    type Value = (Option<usize>, Option<Scalar<'a>>);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut count, mut truth) = (None, None);
+        let Whole { list, truth: truth_name, names, most, take, outcome } = self;
+        while let Some(Name(name)) = map.next_key_seed(NameSeed)? {
+            let refusal = if name == list && count.is_none() {
+                count = Some(map.next_value_seed(List { names, most, take: &mut *take, outcome: &mut *outcome })?);
+                continue;
+            } else if name == truth_name && truth.is_none() {
+                truth = Some(map.next_value_seed(ScalarSeed)?);
+                continue;
+            } else if name == list || name == truth_name {
+                duplicate_field(&name)
+            } else {
+                unknown_field(&name, &[list, truth_name])
+            };
+            map.next_value::<IgnoredAny>()?;
+            if outcome.is_ok() {
+                *outcome = Err(refusal);
+            }
+        }
+        Ok((count, truth))
+    }
+}
+
+/// The list; how many objects it has.
+struct List<'n, F> {
+    names: &'n [&'static str],
+    most: usize,
+    take: &'n mut F,
+    outcome: &'n mut Result<(), Problem>,
+}
+
+impl<'a, F: FnMut(usize, usize, Value<'a>) -> Result<(), Problem>> DeserializeSeed<'a> for List<'_, F> {
+    type Value = usize;
+
+    fn deserialize<D: Deserializer<'a>>(self, reader: D) -> Result<usize, D::Error> {
+        reader.deserialize_seq(self)
+    }
+}
+
+impl<'a, F: FnMut(usize, usize, Value<'a>) -> Result<(), Problem>> Visitor<'a> for List<'_, F> {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of objects")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut seq: A) -> Result<usize, A::Error> {
+        let (mut place, most) = (0, self.most);
+        loop {
+            if place == most {
+                // Skipped without being looked at, however many there are.
+                if seq.next_element::<IgnoredAny>()?.is_none() {
+                    return Ok(place);
+                }
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                return Ok(most + 1);
+            }
+            let take = &mut *self.take;
+            let mut of_place = |index: usize, value: Value<'a>| take(place, index, value);
+            let mut reading = None;
+            let members = Members { names: self.names, take: &mut of_place, reading: &mut reading };
+            match seq.next_element_seed(ObjectSeed(members))? {
+                None => return Ok(place),
+                Some(Err(problem)) if self.outcome.is_ok() => *self.outcome = Err(problem.within(place)),
+                Some(_) => {}
+            }
+            place += 1;
+        }
+    }
+}
+
+/// One object of a list.
+struct ObjectSeed<'n, F>(Members<'n, F>);
+
+impl<'a, F: FnMut(usize, Value<'a>) -> Result<(), Problem>> DeserializeSeed<'a> for ObjectSeed<'_, F> {
+    type Value = Result<(), Problem>;
+
+    fn deserialize<D: Deserializer<'a>>(self, reader: D) -> Result<Self::Value, D::Error> {
+        reader.deserialize_map(self.0)
+    }
+}
+
 struct Members<'n, F> {
     names: &'n [&'static str],
     take: &'n mut F,

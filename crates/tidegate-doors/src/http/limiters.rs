@@ -45,7 +45,9 @@ fn push_limiter(body: &mut String, info: &LimiterInfo) {
         spec.rules.algorithm().name(),
         spec.rules.algorithm() == Algorithm::AlignedWindow
     ));
-    push_list(body, spec.rules.limits().iter().map(ToString::to_string));
+    // A limit that each call brings is none of the limiter's own.
+    let limits = if spec.limit_per_call { &[] } else { spec.rules.limits() };
+    push_list(body, limits.iter().map(ToString::to_string));
     if spec.rules.algorithm() == Algorithm::Buckets {
         let grid = spec.rules.grid();
         body.push_str(&format!(",\"resolution\":\"{}\",\"history\":\"{}\"", grid.resolution(), grid.history()));

@@ -8,7 +8,10 @@ pub(crate) fn text() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bounds::{ATTRIBUTES_MAX, BODY_BYTES_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX, PAGE_KEYS_MAX};
+    use super::super::bounds::{
+        ATTRIBUTES_MAX, BATCH_BODY_BYTES_MAX, BATCH_REQUESTS_MAX, BODY_BYTES_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX,
+        PAGE_KEYS_MAX, TOGETHER_MAX,
+    };
     use super::super::routes::ROUTES;
     use crate::access::Needs;
     use serde_json::Value;
@@ -90,6 +93,11 @@ mod tests {
         assert_eq!(number("/components/schemas/Hit/properties/cost/maximum"), u64::from(u32::MAX));
         assert_eq!(number("/components/schemas/Hit/properties/attributes/maxProperties"), ATTRIBUTES_MAX as u64);
         assert_eq!(number("/components/parameters/most/schema/maximum"), PAGE_KEYS_MAX as u64);
+        assert_eq!(number("/components/schemas/Hits/properties/requests/maxItems"), BATCH_REQUESTS_MAX as u64);
+        let hits = document["paths"]["/v1/hits"]["post"]["description"].as_str().unwrap();
+        for bound in [BATCH_BODY_BYTES_MAX, TOGETHER_MAX] {
+            assert!(hits.contains(&bound.to_string()), "{bound} is not in the description of /v1/hits");
+        }
         let about = document["info"]["description"].as_str().unwrap();
         for bound in [BODY_BYTES_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX] {
             assert!(about.contains(&bound.to_string()), "{bound} is not in the description");

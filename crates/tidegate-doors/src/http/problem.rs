@@ -69,6 +69,21 @@ impl Problem {
         self
     }
 
+    /// The same for the request at this place of a batch.
+    pub(crate) fn within(mut self, place: usize) -> Problem {
+        let field = self.0.field.take();
+        self.0.field = Some(match field {
+            Some(field) => format!("requests[{place}].{field}").into(),
+            None => format!("requests[{place}]").into(),
+        });
+        self
+    }
+
+    /// As the text of an answer that has others beside it.
+    pub(crate) fn body(&self) -> String {
+        self.0.body()
+    }
+
     pub(crate) fn into_reply(self) -> Reply {
         let inner = *self.0;
         let mut reply = problem_reply(inner.status, inner.body());
@@ -121,6 +136,7 @@ impl From<AskError> for Problem {
             AskError::UnknownLimiter { .. } => Problem::new(404, "unknown_limiter", detail).field("limiter"),
             AskError::Key(_) => Problem::new(400, "bad_key", detail).field("key"),
             AskError::NeedsBuckets { .. } => Problem::new(409, "needs_buckets", detail).field("limiter"),
+            AskError::LimitPerCall { .. } => Problem::new(400, "limit_per_call", detail).field("limiter"),
             AskError::NoNames(_) => Problem::new(501, "no_names", detail),
             AskError::Override { .. } => Problem::new(400, "bad_limits", detail).field("limits"),
             AskError::Full { .. } | AskError::TooManyOverrides { .. } => Problem::new(507, "full", detail),

@@ -132,10 +132,35 @@ pub(crate) fn answer_reply(answer: &Answer, deny: DenyStatus, explain: Explain) 
     reply
 }
 
-/// The store did not answer: `local`, `allow` or `deny` says how it was decided.
-const DEGRADED: HeaderName = HeaderName::from_static("tidegate-degraded");
+/// The answers of a batch, in order; `together`: they are one decision, which is denied unless all are allowed.
+pub(crate) fn answers_reply(answers: &[Result<(Answer, Explain), Problem>], together: bool) -> Reply {
+    let mut text = String::with_capacity(32 + 160 * answers.len());
+    let allowed = !together || answers.iter().all(|answer| answer.as_ref().is_ok_and(|(answer, _)| answer.allowed));
+    text.push('{');
+    if together {
+        text.push_str(if allowed { "\"allowed\":true," } else { "\"allowed\":false," });
+    }
+    text.push_str("\"answers\":[");
+    for (place, answer) in answers.iter().enumerate() {
+        if place > 0 {
+            text.push(',');
+        }
+        match answer {
+            Ok((answer, explain)) => push_plain(&mut text, answer, *explain),
+            Err(problem) => text.push_str(&problem.body()),
+        }
+    }
+    text.push_str("]}");
+    let mut reply = reply(if allowed { StatusCode::OK } else { status_code(429) }, JSON, text);
+    let denied = answers.iter().flatten().filter(|_| !allowed);
+    if let Some(wait) = denied.filter_map(|(answer, _)| retry_after_s(answer)).max() {
+        reply.headers_mut().insert(RETRY_AFTER, wait.into());
+    }
+    reply
+}
 
-fn push_body(text: &mut String, answer: &Answer, deny: DenyStatus, explain: Explain) {
+/// An answer without what belongs to a response of its own.
+fn push_plain(text: &mut String, answer: &Answer, explain: Explain) {
     text.push('{');
     push_answer_members(text, answer);
     if let Some(mode) = answer.degraded {
@@ -144,11 +169,20 @@ fn push_body(text: &mut String, answer: &Answer, deny: DenyStatus, explain: Expl
     if explain == Explain::Yes {
         push_explanation(text, &answer.explanation);
     }
+    text.push('}');
+}
+
+/// The store did not answer: `local`, `allow` or `deny` says how it was decided.
+const DEGRADED: HeaderName = HeaderName::from_static("tidegate-degraded");
+
+fn push_body(text: &mut String, answer: &Answer, deny: DenyStatus, explain: Explain) {
+    push_plain(text, answer, explain);
     if !answer.allowed {
+        text.pop();
         text.push(',');
         push_problem_members(text, answer, deny.0);
+        text.push('}');
     }
-    text.push('}');
 }
 
 fn push_explanation(body: &mut String, explanation: &[Explained]) {

@@ -9,6 +9,7 @@ use http::Method;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     Hit,
+    Hits,
     Allowed,
     RateLimit,
     Limiters,
@@ -73,12 +74,13 @@ const fn route(
     Route { method, template, needs, action, does }
 }
 
-pub(crate) const ROUTE_COUNT: usize = 31;
+pub(crate) const ROUTE_COUNT: usize = 32;
 
 /// The most asked first.
 #[rustfmt::skip]
 pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("POST",   "/v1/hit", Needs::Scope(Check), Action::Hit, "may this happen now? {\"limiter\",\"key\"} or {\"domain\",\"attributes\"}"),
+    route("POST",   "/v1/hits", Needs::Scope(Check), Action::Hits, "many at once: {\"requests\":[as /v1/hit],\"together\":false}"),
     route("GET",    "/v1/allowed", Needs::Scope(Check), Action::Allowed, "the same as a query: ?user=U&ip=I[&domain=D][&deny_status=403], or user_header=FIELD"),
     route("POST",   "/json", Needs::Scope(Check), Action::RateLimit, "Envoy's rate limit request as JSON: {\"domain\",\"descriptors\"}"),
     route("GET",    "/v1/limiters", Needs::Scope(Read), Action::Limiters, "all limiters"),
@@ -185,7 +187,7 @@ mod tests {
             let expected = match route.method {
                 _ if matches!(route.template, "/livez" | "/readyz" | "/healthcheck" | "/openapi.json" | "/") => Nothing,
                 _ if ends("/ws") => Session,
-                _ if ends("/hit") || ends("/allowed") || ends("/json") => Needs::Scope(Check),
+                _ if ends("/hit") || ends("/hits") || ends("/allowed") || ends("/json") => Needs::Scope(Check),
                 _ if ends("/feed") => Needs::Scope(Subscribe),
                 "GET" => Needs::Scope(Read),
                 "PUT" | "DELETE" => Needs::Scope(Operate),

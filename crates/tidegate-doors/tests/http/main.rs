@@ -7,6 +7,7 @@
 
 mod access;
 mod audit;
+mod batches;
 mod connections;
 mod counting;
 mod decisions;

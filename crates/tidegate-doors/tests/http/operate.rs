@@ -33,7 +33,7 @@ fn s2_no_route_is_without_its_rule() {
             (words.next().unwrap(), words.next().unwrap())
         })
         .collect();
-    assert_eq!(routes.len(), 31);
+    assert_eq!(routes.len(), 32);
     for (method, template) in routes {
         let path = template.replace("{limiter}", "api").replace("{stream}", "none").replace("{key}", "k");
         let code = |headers: &str| {
