@@ -10,6 +10,7 @@ mod server;
 
 use server::{Folder, Server};
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -45,6 +46,7 @@ struct Sample {
 enum Door {
     Http,
     Udp,
+    Resp,
 }
 
 /// Who decided.
@@ -91,7 +93,7 @@ fn f1_f2_a7_the_store_stands_still_under_load() {
         let inside = |sample: &&Sample| spans.iter().any(|span| span.from <= sample.sent && sample.sent < span.to);
         samples.iter().filter(|sample| sample.door == door).filter(inside).copied().collect()
     };
-    for door in [Door::Http, Door::Udp] {
+    for door in [Door::Http, Door::Udp, Door::Resp] {
         let (healthy, away_here) = (within(&[control], door), within(&away, door));
         let (machine, late) = (report("well", &healthy, &[control]), report("away", &away_here, &away));
         // 99.9 %, but for what the machine does by itself.
@@ -124,7 +126,7 @@ fn f1_the_store_is_nearly_too_slow() {
     load.stop.store(true, Relaxed);
     clients.into_iter().for_each(|client| client.join().unwrap());
     let samples = load.samples.lock().unwrap();
-    for door in [Door::Http, Door::Udp] {
+    for door in [Door::Http, Door::Udp, Door::Resp] {
         let inside = |sample: &&Sample| sample.door == door && slow.from <= sample.sent && sample.sent < slow.to;
         let samples: Vec<Sample> = samples.iter().filter(inside).copied().collect();
         let late = report("slow", &samples, &[slow]);
@@ -159,7 +161,7 @@ fn check_exactness(samples: &[Sample], away: &[Span], is_free: bool) {
     for span in away {
         let meanwhile = |sample: &&Sample| sample.sent > span.from + settled() && sample.sent + sample.took < span.to;
         assert!(samples.iter().filter(meanwhile).all(|sample| sample.by == By::Failure));
-        for door in [Door::Http, Door::Udp] {
+        for door in [Door::Http, Door::Udp, Door::Resp] {
             let after = samples.iter().filter(|sample| sample.door == door && sample.sent > span.to);
             let exact = after.filter(|sample| sample.by == By::Store).map(|sample| sample.sent + sample.took).min();
             let back = exact.expect("exact service").duration_since(span.to);
@@ -196,7 +198,7 @@ fn check_admissions(server: &Server, load: &Load, stops: u64) {
 fn config(redis: &str) -> String {
     format!(
         "[store]\nkind = \"redis\"\nurl = \"{redis}\"\non_failure = \"deny\"\ndeadline = \"{}ms\"\n[doors]\nhttp = \"127.0.0.1:0\"\n\
-         udp = \"127.0.0.1:0\"\n[[limiter]]\nname = \"big\"\nalgorithm = \"fixed-window\"\n\
+         udp = \"127.0.0.1:0\"\nresp = \"127.0.0.1:0\"\n[[limiter]]\nname = \"big\"\nalgorithm = \"fixed-window\"\n\
          limits = [\"1000000000 per hour\"]\n[[limiter]]\nname = \"small\"\nalgorithm = \"fixed-window\"\n\
          limits = [\"{LIMIT} per hour\"]\n[[limiter]]\nname = \"other\"\nlimits = [\"1000000000 per day\"]\n\
          [[udp.route]]\nmatch = \"^big\"\nlimiter = \"big\"\n[[udp.route]]\nmatch = \"^other\"\nlimiter = \"other\"\n",
@@ -259,6 +261,8 @@ fn clients(server: &Server, load: &Arc<Load>) -> Vec<std::thread::JoinHandle<()>
         let (load, address) = (Arc::clone(load), server.udp().to_owned());
         clients.push(std::thread::spawn(move || udp_client(&load, &address)));
     }
+    let (load, address) = (Arc::clone(load), server.resp().to_owned());
+    clients.push(std::thread::spawn(move || resp_client(&load, &address)));
     clients
 }
 
@@ -290,6 +294,38 @@ fn http_client(load: &Load, address: &str) {
         }
         load.samples.lock().unwrap().push(Sample { door: Door::Http, sent, took, by });
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Pipelines of eight commands, of which two bring their limits.
+fn resp_client(load: &Load, address: &str) {
+    let mut wire = BufReader::new(TcpStream::connect(address).unwrap());
+    wire.get_ref().set_nodelay(true).unwrap();
+    wire.get_ref().set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    for turn in 0_u64.. {
+        if load.stop.load(Relaxed) {
+            return;
+        }
+        let command = |number: u64| match number % 4 {
+            0 => format!("CL.THROTTLE k{turn} 1000000 1000000 3600\r\n"),
+            _ => format!("TG.HIT big {}\r\n", turn % 1_000),
+        };
+        let commands: String = (0..8).map(command).collect();
+        let sent = Instant::now();
+        wire.get_mut().write_all(commands.as_bytes()).unwrap();
+        for number in 0..8 {
+            let mut lines = Vec::new();
+            while lines.len() < 6 {
+                let mut line = String::new();
+                assert!(wire.read_line(&mut line).unwrap() > 0, "closed");
+                lines.push(line);
+            }
+            // Nobody reaches these limits: it is the failure that denies.
+            let yes = if number % 4 == 0 { ":0\r\n" } else { ":1\r\n" };
+            let by = if lines[1] == yes { By::Store } else { By::Failure };
+            load.samples.lock().unwrap().push(Sample { door: Door::Resp, sent, took: sent.elapsed(), by });
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

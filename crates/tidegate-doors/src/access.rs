@@ -129,6 +129,15 @@ impl Rules {
         caller.check_scope(scope).map(|()| caller)
     }
 
+    /// Who asks on a connection that has shown no token, or not yet: a door whose protocol has sessions and no headers.
+    pub(crate) fn on_connection(&self, peer: IpAddr, known: &Known) -> Caller {
+        match (&self.tokens, known.certificate(self)) {
+            (None, _) => Caller::address(peer),
+            (Some(_), Some(certificate)) => Caller::certificate(certificate),
+            (Some(_), None) => Caller::unknown(peer),
+        }
+    }
+
     /// A certificate of the connection, or a session that has still to say who it is.
     fn without_token(&self, needs: Needs, parts: &Parts, peer: IpAddr, known: &Known) -> Result<Caller, Refusal> {
         let certificate = known.certificate(self);

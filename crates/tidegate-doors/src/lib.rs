@@ -11,6 +11,7 @@ pub mod listener;
 pub mod metrics;
 mod pace;
 pub mod ratelimit;
+pub mod resp;
 mod stomp;
 mod turns;
 pub mod udp;

@@ -38,18 +38,20 @@ pub(crate) enum DoorName {
     Http,
     Udp,
     Grpc,
+    Resp,
     /// `[proxy] admin`.
     Admin,
 }
 
 impl DoorName {
-    const ALL: [DoorName; 4] = [DoorName::Http, DoorName::Udp, DoorName::Grpc, DoorName::Admin];
+    const ALL: [DoorName; 5] = [DoorName::Http, DoorName::Udp, DoorName::Grpc, DoorName::Resp, DoorName::Admin];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             DoorName::Http => "http",
             DoorName::Udp => "udp",
             DoorName::Grpc => "grpc",
+            DoorName::Resp => "resp",
             DoorName::Admin => "admin",
         }
     }
@@ -57,7 +59,7 @@ impl DoorName {
     /// The table of its address.
     fn table(self) -> &'static str {
         match self {
-            DoorName::Http | DoorName::Udp | DoorName::Grpc => "doors",
+            DoorName::Http | DoorName::Udp | DoorName::Grpc | DoorName::Resp => "doors",
             DoorName::Admin => "proxy",
         }
     }
@@ -165,6 +167,7 @@ pub(crate) struct Listening {
     pub(crate) http: Option<SocketAddr>,
     pub(crate) udp: Option<SocketAddr>,
     pub(crate) grpc: Option<SocketAddr>,
+    pub(crate) resp: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
 }
 
@@ -175,6 +178,7 @@ impl Listening {
             (DoorName::Http, self.http),
             (DoorName::Udp, self.udp),
             (DoorName::Grpc, self.grpc),
+            (DoorName::Resp, self.resp),
             (DoorName::Admin, self.admin),
         ];
         let all = all.into_iter().filter_map(|(door, address)| Some((door, address?)));
@@ -185,7 +189,7 @@ impl Listening {
 /// Doors that are exposed without a word on who may ask, with what to do about each.
 pub(crate) fn exposed(config: &Config, listening: &Listening) -> Vec<(DoorName, String)> {
     let is_guarded = |door| match door {
-        DoorName::Http | DoorName::Grpc | DoorName::Admin => config.access.tokens.is_some(),
+        DoorName::Http | DoorName::Grpc | DoorName::Resp | DoorName::Admin => config.access.tokens.is_some(),
         DoorName::Udp => !config.allow.is_empty(),
     };
     let exposed = listening
@@ -199,7 +203,7 @@ fn exposure(door: DoorName, address: SocketAddr) -> String {
     let name = door.name();
     let lead = format!("[{}] {name}: {address} can be reached from other machines", door.table());
     let guard = match door {
-        DoorName::Http | DoorName::Grpc | DoorName::Admin => {
+        DoorName::Http | DoorName::Grpc | DoorName::Resp | DoorName::Admin => {
             ", and nobody would be asked for a token; make one with tidegate token new --name NAME --scope check --file tokens.toml, \
              and set [access] tokens = \"tokens.toml\" or TIDEGATE_ACCESS__TOKENS"
         }
@@ -232,6 +236,9 @@ pub(crate) fn told_open(config: &Config, listening: &Listening) -> Vec<String> {
                 "check, read, count, publish and subscribe; operate answers to this machine only"
             }
             DoorName::Grpc if config.access.tokens.is_none() => "check",
+            DoorName::Resp if config.access.tokens.is_none() => {
+                "check, read and count; operate answers to this machine only"
+            }
             DoorName::Admin if config.access.tokens.is_none() => "metrics",
             DoorName::Udp if config.allow.is_empty() => "every command of UDP",
             _ => return None,

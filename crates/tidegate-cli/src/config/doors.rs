@@ -14,23 +14,25 @@ pub(crate) struct Doors {
     pub(crate) udp: Option<SocketAddr>,
     /// The gRPC door's address, if it is open.
     pub(crate) grpc: Option<SocketAddr>,
+    /// The RESP door's address, if it is open.
+    pub(crate) resp: Option<SocketAddr>,
 }
 
 impl Default for Doors {
     fn default() -> Doors {
         let loopback = |port| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        Doors { http: loopback(7400), udp: loopback(7401), grpc: loopback(7402) }
+        Doors { http: loopback(7400), udp: loopback(7401), grpc: loopback(7402), resp: loopback(7403) }
     }
 }
 
 impl Doors {
     /// These addresses, with the proxy's admin address: all that may face a network.
     pub(crate) fn facing(&self, admin: Option<SocketAddr>) -> Listening {
-        Listening { http: self.http, udp: self.udp, grpc: self.grpc, admin }
+        Listening { http: self.http, udp: self.udp, grpc: self.grpc, resp: self.resp, admin }
     }
 }
 
-pub(super) const KNOWN: Known = Known { here: &["http", "udp", "grpc"], later: &["resp"] };
+pub(super) const KNOWN: Known = Known { here: &["http", "udp", "grpc", "resp"], later: &[] };
 
 /// Reads the table, which stands at `place`.
 pub(super) fn read(section: &mut Section<'_>, place: Place) -> Doors {
@@ -45,6 +47,7 @@ pub(super) fn read(section: &mut Section<'_>, place: Place) -> Doors {
         http: section.parsed("http", "127.0.0.1:7400", address),
         udp: section.parsed("udp", "127.0.0.1:7401", address),
         grpc: section.parsed("grpc", "127.0.0.1:7402", address),
+        resp: section.parsed("resp", "127.0.0.1:7403", address),
     }
 }
 

@@ -47,6 +47,7 @@ use std::io::Read as _;
 use std::path::Path;
 use tidegate::{
     Algorithm, Capabilities, EMPTY_TABLE_BYTES, LimiterSpec, PROXY_LIMITER, Policy, RecordSettings, Replicas,
+    THROTTLE_LIMITER,
 };
 use tidegate_doors::access::Network;
 use tidegate_doors::http::Limits;
@@ -83,6 +84,17 @@ impl Config {
     /// The certificates of the doors that `serve` opens.
     pub(crate) fn certificates(&self) -> Certificates {
         self.tls.in_use(Some(&self.doors), self.proxy.as_ref())
+    }
+
+    /// The policy that the engine gets: the file's, and the limiter of `CL.THROTTLE` where one of the doors asks it and the
+    /// store can count so.
+    pub(crate) fn policy_in_force(&self, doors: &Doors) -> Policy {
+        let counts = self.store.capabilities().is_none_or(|store| store.counts(Algorithm::TokenBucket));
+        match doors.resp.is_some() && counts {
+            // Of this name the file has none: that is checked when it is read.
+            true => self.policy.with(LimiterSpec::throttle()).unwrap_or_else(|_| self.policy.clone()),
+            false => self.policy.clone(),
+        }
     }
 }
 
@@ -242,6 +254,14 @@ fn read(root: &Table, look: Look, folder: &Path, sources: &[Source], problems: &
         let place = root.entries.iter().find(|entry| entry.name == "proxy").map(|entry| entry.name_place);
         problems.push(Problem { place, message: format!("[proxy] {message}") });
     }
+    if config.doors.resp.is_some() && config.policy.limiters().iter().any(|limiter| limiter.name == THROTTLE_LIMITER) {
+        let place = root.entries.iter().find(|entry| entry.name == "limiter").map(|entry| entry.name_place);
+        let message = format!(
+            "limiter \"{THROTTLE_LIMITER}\": this name is CL.THROTTLE's own, which the RESP door answers; \
+             choose another name, or leave resp out of [doors]"
+        );
+        problems.push(Problem { place, message });
+    }
     if is_sound(&["store"])
         && let Some(message) = too_small(&config)
     {
@@ -340,7 +360,7 @@ fn homeless(config: &Config) -> Option<String> {
 
 /// Every limiter takes some memory before it has a key.
 fn too_small(config: &Config) -> Option<String> {
-    let (limiters, max) = (config.policy.limiters().len(), config.store.max_memory);
+    let (limiters, max) = (config.policy_in_force(&config.doors).limiters().len(), config.store.max_memory);
     let needed = limiters * EMPTY_TABLE_BYTES;
     (needed > max).then(|| {
         format!(

@@ -1,4 +1,4 @@
-//! `[tls]`: the certificates of the TCP doors. The table itself is for all of them; `[tls.http]`, `[tls.grpc]`, `[tls.proxy]` and
+//! `[tls]`: the certificates of the TCP doors. The table itself is for all of them; `[tls.http]`, `[tls.grpc]`, `[tls.resp]`, `[tls.proxy]` and
 //! `[tls.admin]` are for one each, and what such a table leaves out, `[tls]` says.
 //!
 //! What certificates can be used is checked by the doors, which read them; here their refusals are given a place.
@@ -18,6 +18,7 @@ use tidegate_doors::listener::{Speaks, Tls, TlsFiles};
 pub(crate) struct Certificates {
     pub(crate) http: Option<TlsFiles>,
     pub(crate) grpc: Option<TlsFiles>,
+    pub(crate) resp: Option<TlsFiles>,
     pub(crate) proxy: Option<TlsFiles>,
     /// The proxy's admin address.
     pub(crate) admin: Option<TlsFiles>,
@@ -30,13 +31,15 @@ impl Certificates {
         Certificates {
             http: self.http.clone().filter(|_| doors.is_some_and(|doors| doors.http.is_some())),
             grpc: self.grpc.clone().filter(|_| doors.is_some_and(|doors| doors.grpc.is_some())),
+            resp: self.resp.clone().filter(|_| doors.is_some_and(|doors| doors.resp.is_some())),
             proxy: self.proxy.clone().filter(|_| proxy.is_some()),
             admin: self.admin.clone().filter(|_| has_admin),
         }
     }
 }
 
-const KNOWN: Known = Known { here: &["cert", "key", "client_ca", "http", "grpc", "proxy", "admin"], later: &["resp"] };
+const KNOWN: Known =
+    Known { here: &["cert", "key", "client_ca", "http", "grpc", "resp", "proxy", "admin"], later: &[] };
 const KNOWN_OF_A_DOOR: Known = Known { here: &["cert", "key", "client_ca"], later: &[] };
 
 /// The files that a table names, each with its place.
@@ -69,8 +72,8 @@ pub(super) fn read(entry: &Entry, look: Look, folder: &Path, problems: &mut Vec<
         let own = named(&title, as_table(entry, &title, problems)?, &KNOWN_OF_A_DOOR, folder, problems);
         checked(&title, entry.name_place, &own.or(&general), now, problems)
     };
-    let certificates =
-        Certificates { http: of_door("http"), grpc: of_door("grpc"), proxy: of_door("proxy"), admin: of_door("admin") };
+    let [http, grpc, resp, proxy, admin] = ["http", "grpc", "resp", "proxy", "admin"].map(&mut of_door);
+    let certificates = Certificates { http, grpc, resp, proxy, admin };
     if table.entries.is_empty() {
         let message = "[tls]: it names no certificate; add cert = \"cert.pem\" and key = \"key.pem\", or leave it out";
         problems.push(Problem { place: Some(entry.name_place), message: message.to_owned() });

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use tracing::warn;
 
-/// Prints it on stdout. The lines `listening on http://…`, `udp://…` and `grpc://…` are for programs
+/// Prints it on stdout. The lines `listening on http://…`, `udp://…`, `grpc://…` and `redis://…` are for programs
 /// to read, too. `listening` has the addresses that the doors really have. A banner that nobody can read is no reason not to
 /// serve.
 pub(super) fn print(listening: &Doors, file: Option<&Path>, config: &Config) {
@@ -32,7 +32,9 @@ fn text(listening: &Doors, file: Option<&Path>, config: &Config) -> String {
     let _ = writeln!(text, "tidegate {}", env!("CARGO_PKG_VERSION"));
     let http = if config.tls.http.is_some() { "https" } else { "http" };
     let grpc = if config.tls.grpc.is_some() { "grpcs" } else { "grpc" };
-    for (scheme, address) in [(http, listening.http), ("udp", listening.udp), (grpc, listening.grpc)] {
+    let redis = if config.tls.resp.is_some() { "rediss" } else { "redis" };
+    let doors = [(http, listening.http), ("udp", listening.udp), (grpc, listening.grpc), (redis, listening.resp)];
+    for (scheme, address) in doors {
         if let Some(address) = address {
             let _ = writeln!(text, "listening on {scheme}://{address}");
         }

@@ -89,10 +89,11 @@ impl Certificates {
 }
 
 /// The doors, what each has and what each speaks.
-fn each(config: &Config) -> [(&'static str, &Option<TlsFiles>, Speaks); 4] {
+fn each(config: &Config) -> [(&'static str, &Option<TlsFiles>, Speaks); 5] {
     [
         ("http", &config.http, Speaks::Http1And2),
         ("grpc", &config.grpc, Speaks::Http2),
+        ("resp", &config.resp, Speaks::Resp),
         ("proxy", &config.proxy, Speaks::Http1And2),
         ("admin", &config.admin, Speaks::Http1),
     ]

@@ -34,6 +34,7 @@ use std::time::Duration;
 use tidegate::{Gate, Recording};
 use tidegate_doors::grpc::{self, GrpcSettings};
 use tidegate_doors::http::{self, HttpSettings, Limits};
+use tidegate_doors::resp::{self, RespSettings};
 use tidegate_doors::udp::{self, Counters, Responder, Sockets};
 use tidegate_events::Streams;
 use tokio::net::TcpListener;
@@ -97,6 +98,10 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
         Some(address) => Some(listen::on("grpc", address).await?),
         None => None,
     };
+    let resp_listener = match config.doors.resp {
+        Some(address) => Some(listen::on("resp", address).await?),
+        None => None,
+    };
     let sockets = config.doors.udp.map(listen::on_udp).transpose()?;
     let (gate, watch) = store::open(&config, config.store.path.clone()).await?;
     let streams = Arc::new(streams::open(&config, &gate).await?);
@@ -107,10 +112,12 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     let certificates = Certificates::open(&config.certificates(), gate.now())?;
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
+    let address = |listener: &Option<(TcpListener, SocketAddr)>| listener.as_ref().map(|(_, address)| *address);
     let listening = Doors {
-        http: listener.as_ref().map(|(_, address)| *address),
+        http: address(&listener),
         udp: sockets.as_ref().map(Sockets::address),
-        grpc: grpc_listener.as_ref().map(|(_, address)| *address),
+        grpc: address(&grpc_listener),
+        resp: address(&resp_listener),
     };
     banner::print(&listening, file.map(PathBuf::as_path), &config);
     let admin = config.proxy.as_ref().and_then(|proxy| proxy.admin);
@@ -125,11 +132,25 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
         ratelimit: config.grpc,
         ..GrpcSettings::default()
     };
+    let resp = resp_listener.map(|(listener, address)| {
+        let settings = RespSettings {
+            connections: limits.connections(),
+            access: Arc::clone(access.access()),
+            audit: Arc::clone(&audit),
+            tls: certificates.of("resp"),
+            ..RespSettings::default()
+        };
+        let door = Arc::new(resp::Door::new(gate.clone(), settings));
+        tasks.spawn(resp_door(listener, address, Arc::clone(&door), stopped.clone()));
+        door
+    });
     if let Some((listener, address)) = listener {
+        let resp = resp.as_ref().map(|door| (Arc::clone(door.counters()), certificates.of("resp")));
         let settings = HttpSettings {
             udp: counters.clone(),
             grpc: grpc_listener.as_ref().map(|_| Arc::clone(&grpc_settings.metrics)),
             grpc_tls: grpc_settings.tls.clone(),
+            resp,
             streams: Arc::clone(&streams),
             access: Arc::clone(access.access()),
             audit: Arc::clone(&audit),
@@ -164,8 +185,16 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     tasks.spawn(audit::watch(Arc::clone(&audit), stopped.clone()));
     tasks.spawn(record::watch(gate.clone(), stopped.clone()));
     let (config, reload) = (Arc::new(config), Arc::new(Notify::new()));
-    let running =
-        Running { gate: gate.clone(), responder, proxy, access, certificates, audit, config: Arc::clone(&config) };
+    let running = Running {
+        gate: gate.clone(),
+        responder,
+        resp,
+        proxy,
+        access,
+        certificates,
+        audit,
+        config: Arc::clone(&config),
+    };
     tasks.spawn(reload::run(reloader, running, Arc::clone(&reload), stopped));
     // Nothing is done here that could panic: what is left in order is stopped and saved below.
     let outcome = loop {
@@ -214,6 +243,16 @@ async fn grpc_door(
 ) -> Result<(), String> {
     let served = grpc::serve(listener, gate, settings, told_to_stop(stopped)).await;
     served.map_err(|error| format!("error: the gRPC door at {address} failed: {error}; start again"))
+}
+
+async fn resp_door(
+    listener: TcpListener,
+    address: SocketAddr,
+    door: Arc<resp::Door>,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), String> {
+    let served = resp::serve(listener, door, told_to_stop(stopped)).await;
+    served.map_err(|error| format!("error: the RESP door at {address} failed: {error}; start again"))
 }
 
 /// The UDP door has threads of its own; this waits for them.
@@ -287,7 +326,7 @@ async fn wind_up(
 
 /// As many connections as each of these doors may have, but not all the files that the process may open.
 fn connections_max(limits: &Limits, listening: &Doors) -> usize {
-    let (wanted, doors) = (limits.connections, [listening.http, listening.grpc]);
+    let (wanted, doors) = (limits.connections, [listening.http, listening.grpc, listening.resp]);
     let doors = doors.iter().flatten().count().max(1);
     let room = room::connections(wanted * doors) / doors;
     if room < wanted {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate::{Gate, panic_point};
 use tidegate_doors::audit::{Audit, Change};
+use tidegate_doors::resp;
 use tidegate_doors::udp::Responder;
 use tidegate_proxy::Proxy;
 use tokio::sync::{Notify, watch};
@@ -25,6 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Running {
     pub(super) gate: Gate,
     pub(super) responder: Arc<Responder>,
+    pub(super) resp: Option<Arc<resp::Door>>,
     pub(super) proxy: Option<Arc<Proxy>>,
     pub(super) access: AccessReloader,
     pub(super) certificates: Certificates,
@@ -90,16 +92,17 @@ impl Reloader {
 
     /// Reads the file and puts its policy in force; `who` asked for it.
     async fn reload(&mut self, running: &mut Running, who: &str) {
-        let Running { gate, responder, proxy, access, certificates, audit, config: started } = running;
+        let Running { gate, responder, resp, proxy, access, certificates, audit, config: started } = running;
         // Whoever asked for it, what is there now is about to be read.
         let _ = self.watch.has_changed();
         let file = self.file.clone();
-        let engine = gate.clone();
+        // Those that are open; what a new file says of them takes effect at the next start.
+        let (engine, doors) = (gate.clone(), started.doors.clone());
         // Both are blocking: a file, and tables that go over to another layout.
         let read = tokio::task::spawn_blocking(move || {
             let config =
                 config::load_again(&file, config::from_environment()).map_err(|problems| problems.to_string())?;
-            let reloaded = engine.reload(&config.policy).map_err(|error| format!("error: {error}"))?;
+            let reloaded = engine.reload(&config.policy_in_force(&doors)).map_err(|error| format!("error: {error}"))?;
             Ok::<_, String>((config, reloaded))
         });
         match read.await {
@@ -107,6 +110,9 @@ impl Reloader {
                 // The configuration has checked the routes against its own policy.
                 if let Err(problem) = responder.reload(&config.udp) {
                     error!("the UDP routes stay as they were: {problem}");
+                }
+                if let Some(resp) = resp {
+                    resp.reload();
                 }
                 if access.replace(&config) {
                     responder.allow(config.allow.clone());
@@ -156,6 +162,7 @@ fn needing_restart(running: &Config, new: &Config) -> Vec<&'static str> {
         ),
         ("[store] snapshot_every", running.store.snapshot_every != new.store.snapshot_every),
         ("[doors] http", running.doors.http != new.doors.http),
+        ("[doors] resp", running.doors.resp != new.doors.resp),
         ("[[stream]]", running.streams != new.streams),
         ("[audit]", running.audit != new.audit),
         ("[record]", running.record != new.record),

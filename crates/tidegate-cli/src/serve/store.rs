@@ -31,7 +31,8 @@ pub(crate) async fn open(config: &Config, path: Option<PathBuf>) -> Result<(Gate
         return open_remote(config, remote, clock).await;
     }
     let settings = Settings { max_memory: config.store.max_memory, path };
-    let gate = Gate::open(config.policy.clone(), &settings, clock).map_err(|error| format!("error: {error}"))?;
+    let gate = Gate::open(config.policy_in_force(&config.doors), &settings, clock)
+        .map_err(|error| format!("error: {error}"))?;
     tell_loaded(&gate, &settings);
     Ok((gate, Watch::default()))
 }
@@ -72,7 +73,7 @@ async fn open_remote(config: &Config, remote: &Remote, clock: Clock) -> Result<(
     let Remote { on_failure, local_share, deadline, .. } = *remote;
     let settings = StoreSettings { on_failure, local_share, deadline, max_memory: config.store.max_memory };
     let begun = Instant::now();
-    let gate = Gate::connect(&config.policy, remote.url.clone(), settings, clock).await;
+    let gate = Gate::connect(&config.policy_in_force(&config.doors), remote.url.clone(), settings, clock).await;
     let mut watch = Watch::default();
     while remote.required && gate.store().down().is_some() && is_slow(begun) {
         sleep(LOOK_EVERY).await;

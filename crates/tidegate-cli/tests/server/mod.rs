@@ -85,16 +85,17 @@ impl Server {
                 break url.to_owned();
             }
         };
-        let rest = if config.is_none() { 18 } else { 1 };
-        let mut lines = lines;
-        for line in lines.by_ref() {
+        // Up to the policy; without a file, what to try comes after it.
+        let mut is_last = false;
+        for (number, line) in lines.enumerate() {
             let line = line.unwrap();
-            banner += &(line.clone() + "\n");
-            if !line.starts_with("listening on ") {
+            is_last = if config.is_none() { number + 1 == 18 } else { line.starts_with("policy: ") };
+            banner += &(line + "\n");
+            if is_last {
                 break;
             }
         }
-        lines.take(rest - 1).for_each(|line| banner += &(line.unwrap() + "\n"));
+        assert!(is_last, "{banner}");
         Server { child, url, banner, log }
     }
 
@@ -121,6 +122,11 @@ impl Server {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let value = status.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(':')).unwrap();
         value.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    }
+
+    /// The RESP door's address, from the banner.
+    pub(crate) fn resp(&self) -> &str {
+        self.banner.lines().find_map(|line| line.strip_prefix("listening on redis://")).unwrap()
     }
 
     /// The UDP door's address, from the banner.

@@ -37,7 +37,7 @@ impl Caller {
         Caller(Who::Certificate(certificate))
     }
 
-    pub(super) fn unknown(address: IpAddr) -> Caller {
+    pub(crate) fn unknown(address: IpAddr) -> Caller {
         Caller(Who::Unknown(address))
     }
 
@@ -170,7 +170,7 @@ impl fmt::Display for Caller {
 }
 
 /// What a request without a token is told.
-pub(super) const NO_TOKEN: &str = "this server asks for a token; send Authorization: Bearer TOKEN (STOMP: the header passcode; the command tidegate: --token-file FILE or TIDEGATE_TOKEN)";
+pub(super) const NO_TOKEN: &str = "this server asks for a token; send Authorization: Bearer TOKEN (STOMP: the header passcode; RESP: AUTH TOKEN; the command tidegate: --token-file FILE or TIDEGATE_TOKEN)";
 
 /// What a caller was known by.
 pub(super) enum Credential<'c> {

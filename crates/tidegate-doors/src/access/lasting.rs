@@ -1,10 +1,12 @@
 //! Who asks for as long as a feed or a session lasts.
 
-use super::caller::Caller;
+use super::caller::{Caller, NO_TOKEN};
 use super::refusal::Refusal;
 use super::scope::Scope;
 use super::tokens::What;
-use super::{Access, Rules};
+use super::{Access, Rules, web};
+use http::HeaderMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use tidegate::Micros;
 
@@ -31,6 +33,16 @@ impl Lasting {
     }
 
     /// # Errors
+    /// The same for what an operator does by hand, which without tokens answers to this machine only.
+    pub(crate) fn check_operator(&mut self, what: What<'_>, peer: IpAddr, now: Micros) -> Result<(), Refusal> {
+        self.check(Scope::Operate, what, now)?;
+        if self.rules.as_ref().is_some_and(|rules| rules.tokens.is_none()) {
+            web::check_local(&HeaderMap::new(), peer)?;
+        }
+        Ok(())
+    }
+
+    /// # Errors
     /// The same, for what is about no limiter and no stream.
     pub(crate) fn check_scope(&mut self, scope: Scope, now: Micros) -> Result<(), Refusal> {
         self.renew(now)?;
@@ -51,6 +63,18 @@ impl Lasting {
     /// The token or certificate that it has shown, if there is one.
     pub(crate) fn credential(&self) -> Option<String> {
         self.caller.has_credential().then(|| self.caller.to_string())
+    }
+
+    /// # Errors
+    /// It has still to say who it is.
+    pub(crate) fn check_known(&mut self, now: Micros) -> Result<(), Refusal> {
+        self.renew(now)?;
+        if self.caller.is_unknown() { Err(Refusal::unauthorized(NO_TOKEN)) } else { Ok(()) }
+    }
+
+    /// Who it is.
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// Must it still say who it is?

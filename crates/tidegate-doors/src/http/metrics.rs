@@ -93,9 +93,13 @@ pub(crate) fn registry(door: &Door) -> Registry {
     });
     let log_lines_lost = door.settings.log_lines_lost;
     registry.register(move |page| fill_process(log_lines_lost(), page));
-    let of_doors = [("http", &door.settings.tls), ("grpc", &door.settings.grpc_tls)];
+    let resp_tls = door.settings.resp.as_ref().and_then(|(_, tls)| tls.clone());
+    let of_doors = [("http", &door.settings.tls), ("grpc", &door.settings.grpc_tls), ("resp", &resp_tls)];
     let certificates: Vec<_> = of_doors.into_iter().filter_map(|(name, tls)| Some((name, tls.clone()?))).collect();
     registry.register(move |page| fill_certificates(&certificates, page));
+    if let Some((counters, _)) = door.settings.resp.clone() {
+        registry.register(move |page| counters.fill(page));
+    }
     if let Some(udp) = door.settings.udp.clone() {
         registry.register(move |page| {
             for (name, kind, help, value) in udp.metrics() {

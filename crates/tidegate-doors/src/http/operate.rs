@@ -11,10 +11,10 @@ use super::problem::Problem;
 use super::query;
 use super::reply::{Reply, json_reply, seconds};
 use crate::access::Caller;
-use crate::audit::{AuditPage, Change, REASON_LEN_MAX};
+use crate::audit::{Audit, AuditPage, Change, REASON_LEN_MAX};
 use http::HeaderMap;
 use std::sync::Arc;
-use tidegate::{AskError, Gate};
+use tidegate::{AskError, Gate, Micros};
 
 /// The header field in which a caller says why, percent-encoded where it is not ASCII. Every change takes it.
 const REASON_FIELD: &str = "tidegate-reason";
@@ -30,8 +30,21 @@ pub(crate) enum Operation {
     ClearOverride,
 }
 
-/// What became of it: the answer's body, and the same in words.
-type Done = (String, String);
+/// What became of it.
+pub(crate) enum Done {
+    /// The limiter is enabled, or not.
+    Switched(bool),
+    /// The key was blocked, or not.
+    Unblocked(bool),
+    /// So many keys were blocked.
+    UnblockedAll(u64),
+    /// Until then it is blocked.
+    Blocked(Micros),
+    /// Until then its limits hold; `None`: until they are cleared.
+    Overridden(Option<Micros>),
+    /// The key had limits of its own, or not.
+    Cleared(bool),
+}
 
 /// Does it, and notes it. `limiter` and `key` are still percent-encoded.
 pub(crate) async fn run(
@@ -54,12 +67,32 @@ pub(crate) async fn run(
         _ => {}
     }
     let (gate, audit) = (client.door.gate.clone(), Arc::clone(&client.door.settings.audit));
+    let name = limiter.clone();
+    match carry_out(gate, audit, caller, operation, limiter, key, why).await {
+        Some(outcome) => Ok(json_reply(outcome?.body(&name))),
+        None => Err(Problem::new(500, "internal", CHANGE_FAILED)),
+    }
+}
+
+/// What is told of a change that panicked.
+pub(crate) const CHANGE_FAILED: &str = "the change failed, and it is not known if it was made; the server stops";
+
+/// Does it, and notes it, for any door; `None`: it panicked.
+pub(crate) async fn carry_out(
+    gate: Gate,
+    audit: Arc<Audit>,
+    caller: &Caller,
+    operation: Operation,
+    limiter: String,
+    key: Vec<u8>,
+    why: Option<String>,
+) -> Option<Result<Done, AskError>> {
     let who = caller.to_string();
     // A task of its own: a change whose client has left meanwhile is noted, too.
     let changing = tokio::spawn(async move {
         let outcome = operation.change(&gate, &limiter, &key).await;
         let detail = match &outcome {
-            Ok((_, detail)) => detail.clone(),
+            Ok(done) => operation.detail(done),
             Err(AskError::Store(error)) if error.is_ambiguous() => {
                 "not known if it was done: the store did not answer".to_owned()
             }
@@ -70,17 +103,29 @@ pub(crate) async fn run(
         audit.note(gate.now(), &change).await;
         outcome
     });
-    match changing.await {
-        Ok(outcome) => Ok(json_reply(outcome?.0)),
-        Err(_) => Err(Problem::new(
-            500,
-            "internal",
-            "the change failed, and it is not known if it was made; the server stops",
-        )),
+    changing.await.ok()
+}
+
+impl Done {
+    /// As the HTTP door tells it.
+    fn body(&self, limiter: &str) -> String {
+        match self {
+            Done::Switched(enabled) => format!("{{\"limiter\":\"{limiter}\",\"enabled\":{enabled}}}"),
+            Done::Unblocked(was) => format!("{{\"unblocked\":{was}}}"),
+            Done::UnblockedAll(count) => format!("{{\"unblocked\":{count}}}"),
+            Done::Blocked(until) => format!("{{\"blocked_until\":{}}}", seconds(*until)),
+            Done::Overridden(until) => format!("{{\"until\":{}}}", until.map_or("null".to_owned(), seconds)),
+            Done::Cleared(were) => format!("{{\"cleared\":{were}}}"),
+        }
     }
 }
 
 impl Operation {
+    /// A block of this length, without a reason.
+    pub(crate) fn block(span: Micros) -> Operation {
+        Operation::Block(BlockFor { span, reason: None })
+    }
+
     /// As the command is called.
     const fn name(&self) -> &'static str {
         match self {
@@ -97,38 +142,32 @@ impl Operation {
     async fn change(&self, gate: &Gate, limiter: &str, key: &[u8]) -> Result<Done, AskError> {
         let (all, one) = (gate.actions(limiter), gate.action(limiter, key));
         Ok(match self {
-            Operation::Enable => {
-                all.enable().await?;
-                (format!("{{\"limiter\":\"{limiter}\",\"enabled\":true}}"), String::new())
-            }
-            Operation::Disable => {
-                all.disable().await?;
-                (format!("{{\"limiter\":\"{limiter}\",\"enabled\":false}}"), String::new())
-            }
-            Operation::UnblockAll => {
-                let unblocked = all.unblock_all().await?;
-                (format!("{{\"unblocked\":{unblocked}}}"), format!("unblocked: {unblocked}"))
-            }
-            Operation::Unblock => {
-                let unblocked = one.unblock().await?;
-                (format!("{{\"unblocked\":{unblocked}}}"), format!("unblocked: {unblocked}"))
-            }
+            Operation::Enable => all.enable().await.map(|_| Done::Switched(true))?,
+            Operation::Disable => all.disable().await.map(|_| Done::Switched(false))?,
+            Operation::UnblockAll => Done::UnblockedAll(all.unblock_all().await?),
+            Operation::Unblock => Done::Unblocked(one.unblock().await?),
             Operation::Override(NewLimits { limits, span, reason }) => {
-                let until = gate.set_override(limiter, key, limits, *span, reason.as_deref()).await?;
+                Done::Overridden(gate.set_override(limiter, key, limits, *span, reason.as_deref()).await?)
+            }
+            Operation::ClearOverride => Done::Cleared(gate.clear_override(limiter, key).await?),
+            Operation::Block(BlockFor { span, .. }) => Done::Blocked(one.block_for(*span).await?),
+        })
+    }
+
+    /// As the audit tells it.
+    fn detail(&self, done: &Done) -> String {
+        match (self, done) {
+            (Operation::Block(BlockFor { span, .. }), _) => format!("for {span}"),
+            (Operation::Override(NewLimits { limits, span, .. }), _) => {
                 let limits: Vec<String> = limits.iter().map(ToString::to_string).collect();
                 let lasts = span.map_or(String::new(), |span| format!(" for {span}"));
-                let until = until.map_or("null".to_owned(), seconds);
-                (format!("{{\"until\":{until}}}"), format!("{}{lasts}", limits.join(", ")))
+                format!("{}{lasts}", limits.join(", "))
             }
-            Operation::ClearOverride => {
-                let cleared = gate.clear_override(limiter, key).await?;
-                (format!("{{\"cleared\":{cleared}}}"), format!("cleared: {cleared}"))
-            }
-            Operation::Block(BlockFor { span, .. }) => {
-                let until = one.block_for(*span).await?;
-                (format!("{{\"blocked_until\":{}}}", seconds(until)), format!("for {span}"))
-            }
-        })
+            (_, Done::Cleared(were)) => format!("cleared: {were}"),
+            (_, Done::Unblocked(was)) => format!("unblocked: {was}"),
+            (_, Done::UnblockedAll(count)) => format!("unblocked: {count}"),
+            (_, Done::Switched(_) | Done::Blocked(_) | Done::Overridden(_)) => String::new(),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::budget::Limits;
 use crate::grpc;
 use crate::listener::{self, Bounds, Tls};
 use crate::ratelimit::RateLimitSettings;
+use crate::resp;
 use crate::udp::Counters;
 use hyper::server::conn::http1;
 use std::io;
@@ -44,6 +45,8 @@ pub struct HttpSettings {
     pub grpc: Option<Arc<grpc::Metrics>>,
     /// The certificates of the gRPC door, of which `/metrics` tells, too. Default: none.
     pub grpc_tls: Option<Arc<Tls>>,
+    /// The RESP door beside this one, whose counts `/metrics` tells, and its certificates. Default: none.
+    pub resp: Option<(Arc<resp::Counters>, Option<Arc<Tls>>)>,
     /// The event streams. Default: none.
     pub streams: Arc<Streams>,
     /// The door's certificates. Default: none, which is clear text.
@@ -82,6 +85,7 @@ impl Default for HttpSettings {
             udp: None,
             grpc: None,
             grpc_tls: None,
+            resp: None,
             streams: Arc::default(),
             audit: Arc::default(),
             ratelimit: RateLimitSettings::default(),

@@ -28,6 +28,8 @@ pub struct Acceptor {
     census: Arc<Census>,
     tls: Option<Arc<Tls>>,
     refusals: JoinSet<()>,
+    /// What a client past a cap is told.
+    words: fn(Taken) -> String,
 }
 
 /// A connection that was let in.
@@ -51,7 +53,18 @@ impl Acceptor {
     #[must_use]
     pub fn new(listener: TcpListener, bounds: Bounds, census: Arc<Census>, tls: Option<Arc<Tls>>) -> Acceptor {
         keep_alive(&listener);
-        Acceptor { listener, bounds, census, tls, refusals: JoinSet::new() }
+        Acceptor { listener, bounds, census, tls, refusals: JoinSet::new(), words: http_words }
+    }
+
+    /// The same for a door whose clients read no HTTP: what one past a cap is told.
+    #[must_use]
+    pub(crate) fn refusing_with(self, words: fn(Taken) -> String) -> Acceptor {
+        Acceptor { words, ..self }
+    }
+
+    /// Where it counts.
+    pub(super) fn census(&self) -> &Arc<Census> {
+        &self.census
     }
 
     /// The next connection that is let in. Nothing is lost when the future is dropped.
@@ -85,7 +98,7 @@ impl Acceptor {
             Err(taken) => {
                 // With TLS it is closed without words: a handshake costs more than what is refused.
                 if self.tls.is_none() && self.refusals.len() < REFUSALS_MAX {
-                    self.refusals.spawn(refuse(stream, taken));
+                    self.refusals.spawn(refuse(stream, (self.words)(taken)));
                 }
                 None
             }
@@ -130,7 +143,18 @@ fn bound_send_buffer(stream: &TcpStream, bytes: usize) {
 
 /// Tells a client why it is refused, then reads until it closes: closing on unread bytes would reset the connection, and
 /// the client would never see the answer.
-async fn refuse(mut stream: TcpStream, taken: Taken) {
+async fn refuse(mut stream: TcpStream, text: String) {
+    let farewell = async {
+        stream.write_all(text.as_bytes()).await?;
+        stream.shutdown().await?;
+        let mut scratch = [0; 1024];
+        while stream.read(&mut scratch).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = timeout(REFUSAL_TIME, farewell).await;
+}
+
+fn http_words(taken: Taken) -> String {
     let detail = match taken {
         Taken::All => "all connections are taken; try again, and keep connections open between requests",
         Taken::ByAddress | Taken::ByToken => {
@@ -140,16 +164,8 @@ async fn refuse(mut stream: TcpStream, taken: Taken) {
     let body = format!(
         r#"{{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Request cannot be satisfied due to temporary server capacity constraints","status":503,"code":"too_many_connections","detail":"{detail}"}}"#
     );
-    let text = format!(
+    format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\nretry-after: 1\r\nconnection: close\r\n\r\n{body}",
         body.len()
-    );
-    let farewell = async {
-        stream.write_all(text.as_bytes()).await?;
-        stream.shutdown().await?;
-        let mut scratch = [0; 1024];
-        while stream.read(&mut scratch).await? > 0 {}
-        io::Result::Ok(())
-    };
-    let _ = timeout(REFUSAL_TIME, farewell).await;
+    )
 }

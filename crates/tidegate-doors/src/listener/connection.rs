@@ -351,6 +351,15 @@ impl Connection {
         }
     }
 
+    /// Bytes of a protocol of messages came in: whole ones, and perhaps the beginning of another, which has to end in time as a
+    /// head has. For connections whose bytes nobody else looks at.
+    pub(crate) fn note_messages(&self, any_whole: bool, in_message: bool) {
+        let was_in_message = self.since.load(Relaxed) & IN_HEAD != 0;
+        if any_whole || in_message != was_in_message {
+            self.since.store(self.clock.now() << 1 | u64::from(in_message), Relaxed);
+        }
+    }
+
     /// It was tried to write. What the client takes ends its stall only if it is not next to nothing.
     pub(super) fn note_written(&self, written: &Poll<io::Result<usize>>) {
         let unread_since = self.unread_since.load(Relaxed);

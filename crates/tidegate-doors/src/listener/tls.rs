@@ -39,6 +39,8 @@ pub enum Speaks {
     Http1And2,
     /// HTTP/2 alone.
     Http2,
+    /// The Redis protocol, which has no name there.
+    Resp,
 }
 
 /// Why certificates cannot be used.
@@ -140,6 +142,7 @@ fn load(files: TlsFiles, speaks: Speaks, now: Micros) -> Result<Loaded, TlsError
         Speaks::Http1 => vec![b"http/1.1".to_vec()],
         Speaks::Http1And2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         Speaks::Http2 => vec![b"h2".to_vec()],
+        Speaks::Resp => Vec::new(),
     };
     Ok(Loaded { files, config: Arc::new(config), expires })
 }

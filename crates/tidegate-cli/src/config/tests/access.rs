@@ -28,7 +28,7 @@ fn what_is_wrong_with_access_is_told_with_its_place() {
     for (text, part) in [
         (
             "[access]\nopen = [\"ftp\"]",
-            "2:9: [access] open: no door is named \"ftp\"; use some of \"http\", \"udp\", \"grpc\", \"admin\"",
+            "2:9: [access] open: no door is named \"ftp\"; use some of \"http\", \"udp\", \"grpc\", \"resp\", \"admin\"",
         ),
         (
             "[access]\nopen = \"http\"",
