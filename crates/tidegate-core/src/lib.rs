@@ -24,6 +24,7 @@ mod state;
 pub mod text;
 pub mod timeline;
 pub mod token_bucket;
+pub mod top_keys;
 pub mod turnstile;
 mod weekday;
 mod windows;

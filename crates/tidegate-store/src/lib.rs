@@ -41,8 +41,8 @@ pub use store::{
     Question, Register, Store, StoreError, StoreUrl, Swap, UrlError, When,
 };
 pub use table::{
-    EMPTY_BYTES as EMPTY_TABLE_BYTES, Listing, OVERRIDES_MAX, PageOf, Part, PartAnswer, Single, Table, Which,
-    decide_all,
+    DECISIONS_MAX, Decided, Denials, Denied, EMPTY_BYTES as EMPTY_TABLE_BYTES, Keeping, Listing, OVERRIDES_MAX, PageOf,
+    Part, PartAnswer, Single, Table, TopBy, TopListing, Which, decide_all,
 };
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsFiles};

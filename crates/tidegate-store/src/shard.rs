@@ -6,6 +6,7 @@
 //! Invariant: only an entry equal to a fresh key is dropped (promise M2), except by unblock.
 
 mod carry;
+mod noting;
 mod operate;
 mod room;
 
@@ -17,6 +18,7 @@ use crate::slots::Slots;
 use crate::stats::{self, KeyStats, Stats};
 use crate::table::Variants;
 use foldhash::quality::SeedableRandomState;
+use noting::Noting;
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{self, Demand, Intent, Room, Ruling};
 use tidegate_core::sketch::Sketch;
@@ -81,6 +83,9 @@ pub struct Counts {
 pub(crate) struct Shard {
     /// The layout that its entries have.
     pub(crate) layout: u32,
+    /// Hits until the next that is noted for people, and denials; see `noting.rs`.
+    hits_left: u16,
+    denials_left: u16,
     pub(crate) slots: Slots,
     /// The newest time that decided here; a batch, whose clock was read earlier, stays behind it.
     pub(crate) latest: Micros,
@@ -106,6 +111,7 @@ struct Rest {
     hand: usize,
     inserts_since_sweep: usize,
     scratch: Vec<State>,
+    noting: Noting,
 }
 
 /// Where a key stands.

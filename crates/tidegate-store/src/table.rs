@@ -6,14 +6,17 @@
 
 mod carry;
 mod change;
+mod decisions;
 mod each;
 mod flags;
 mod operate;
 mod overrides;
 mod separate;
 mod several;
+mod top;
 mod variants;
 
+pub use decisions::{DECISIONS_MAX, Decided, Denials, Denied, Keeping};
 pub use each::Single;
 pub(crate) use operate::Walk;
 pub use operate::{Listing, PageOf, Which};
@@ -21,13 +24,14 @@ pub use overrides::OVERRIDES_MAX;
 #[cfg(feature = "etcd")]
 pub(crate) use several::answer_all;
 pub use several::decide_all;
+pub use top::{TopBy, TopListing};
 pub(crate) use variants::Variants;
 
 use crate::bare::{Guard, LINE_BYTES, Lock, prefetch};
 use crate::budget::Budget;
 use crate::layout::{Migration, Shape};
 use crate::panic_point;
-use crate::shard::{Counts, Frame, Making, Place, Prepared, SHARD_BITS, SHARDS, Shard};
+use crate::shard::{Counts, Frame, Making, Prepared, SHARD_BITS, SHARDS, Shard};
 use crate::slots;
 use crate::stats::KeyStats;
 use change::Current;
@@ -54,6 +58,8 @@ pub struct Table {
     flags: AtomicU32,
     variants: RwLock<Option<Arc<Variants>>>,
     overrides: Mutex<overrides::Held>,
+    top: top::Top,
+    kept: decisions::Kept,
     /// Keys that found no place when they were taken in.
     displaced: AtomicU64,
     cells: Box<[Cell; SHARDS]>,
@@ -147,6 +153,8 @@ impl Table {
             flags: AtomicU32::new(0),
             variants: RwLock::default(),
             overrides: Mutex::default(),
+            top: top::Top::default(),
+            kept: decisions::Kept::default(),
             displaced: AtomicU64::new(0),
             cells,
         }
@@ -211,6 +219,7 @@ impl Table {
         if intent == Intent::Hit
             && let Some(ruling) = shard.hit_plain(rules, hash, cost, now)
         {
+            self.pass(shard, hash, key, cost, &ruling, now);
             return ruling;
         }
         self.decide_at_length(cell, shard, rules, hash, key, cost, intent, now)
@@ -258,30 +267,17 @@ impl Table {
     ) {
         shard.latest = frame.now;
         shard.count(ruling, all_allow, intent, prepared.place);
-        if frame.shape.stats && intent == Intent::Hit && cost > 0 {
-            shard.note_stats(frame, hash, ruling);
+        if intent == Intent::Hit && cost > 0 {
+            self.pass(shard, hash, key, cost, ruling, frame.now);
+            if frame.shape.stats {
+                shard.note_stats(frame, hash, ruling);
+            }
         }
         match intent {
             Intent::Hit => shard.commit(frame, hash, key, cost, prepared, all_allow && cost > 0),
             Intent::Peek => shard.put_away(prepared),
         }
         self.account(cell, shard);
-    }
-
-    /// Counts a decision that a remote store made, and keeps its key's statistics if there are any.
-    pub fn note(&self, rules: &Rules, key: &[u8], ruling: &Ruling, all_allow: bool, intent: Intent, at: Micros) {
-        let hash = self.hash(key);
-        self.with_shard(
-            rules,
-            hash,
-            || at,
-            |shard, frame| {
-                shard.count(ruling, all_allow, intent, Place::New);
-                if frame.shape.stats && intent == Intent::Hit {
-                    shard.note_stats(frame, hash, ruling);
-                }
-            },
-        );
     }
 
     /// Tells the budget and the prefetch hint what changed.
@@ -335,7 +331,7 @@ impl Table {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let held = |shard: &Shard| shard.accounted() + shard.sketch_bytes();
-        EMPTY_BYTES + self.cells.iter().map(|cell| held(&cell.lock())).sum::<usize>()
+        EMPTY_BYTES + self.noted_bytes() + self.cells.iter().map(|cell| held(&cell.lock())).sum::<usize>()
     }
 
     fn with_shard<R>(
@@ -419,7 +415,7 @@ impl Drop for Table {
         // A shard that a panic left half changed is not counted: to panic here, too, would be an abort.
         let whole = self.cells.iter().filter_map(|cell| cell.shard.lock_whole());
         let held: usize = whole.map(|shard| shard.accounted()).sum();
-        self.budget.give_back(EMPTY_BYTES + held);
+        self.budget.give_back(EMPTY_BYTES + self.noted_bytes() + held);
     }
 }
 

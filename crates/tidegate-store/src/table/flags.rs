@@ -9,6 +9,12 @@ pub(super) const DISABLED: u32 = 1;
 pub(super) const VARIANTS: u32 = 2;
 /// Some keys have limits that were set by hand.
 pub(super) const OVERRIDDEN: u32 = 4;
+/// The keys that come first are not noted.
+pub(super) const UNRANKED: u32 = 8;
+/// The latest decisions are kept.
+pub(super) const LATEST: u32 = 16;
+/// Denials are kept for the log.
+pub(super) const DENIALS: u32 = 32;
 
 impl Table {
     /// True when the limiter was disabled.
@@ -38,6 +44,28 @@ impl Table {
     /// Says whether some keys have limits that were set by hand; see [`Table::is_plain`].
     pub fn set_overridden(&self, overridden: bool) {
         self.set_flag(OVERRIDDEN, overridden);
+    }
+
+    /// Says whether the keys that come first are noted; they are from the start.
+    pub fn set_ranked(&self, ranked: bool) {
+        self.set_flag(UNRANKED, !ranked);
+    }
+
+    pub(super) fn is_ranked(&self) -> bool {
+        self.flags.load(Relaxed) & UNRANKED == 0
+    }
+
+    pub(super) fn set_keeping(&self, latest: bool, denials: bool) {
+        self.set_flag(LATEST, latest);
+        self.set_flag(DENIALS, denials);
+    }
+
+    pub(super) fn keeps_latest(&self) -> bool {
+        self.flags.load(Relaxed) & LATEST != 0
+    }
+
+    pub(super) fn logs_denials(&self) -> bool {
+        self.flags.load(Relaxed) & DENIALS != 0
     }
 
     pub(super) fn set_flag(&self, flag: u32, is_set: bool) {

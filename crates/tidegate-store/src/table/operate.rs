@@ -92,6 +92,7 @@ impl Table {
     /// Drops idle entries of every `SHARDS / share`-th shard, starting at `turn`, and gives memory back.
     pub fn tend(&self, rules: &Rules, turn: usize, share: usize, clock: impl Fn() -> Micros) {
         for index in (0..SHARDS).filter(|index| index % share == turn % share) {
+            self.cells[index].restart_noting();
             let mut after = Some(0);
             while let Some(from) = after {
                 after = self.with_cell(rules, index, &clock, |shard, frame| shard.purge_piece(frame, from));
