@@ -40,6 +40,7 @@ pub use record::{RECORD_BYTES_MIN, RecordSettings, RecordStats, RecordedKeys, Re
 pub use tidegate_core::all_or_nothing::{IfBlocked, Intent, Ruling};
 pub use tidegate_core::buckets::{BLOCKS_MAX, Grid, GridError};
 pub use tidegate_core::replicas::Schedule;
+pub use tidegate_core::top_keys::TopKey;
 pub use tidegate_core::{
     Algorithm, Decision, KEY_LEN_MAX, KeyError, LIMITS_MAX, Limit, LimitError, Micros, Rules, RulesError, Verdict,
     Weekday, Windows, text,
@@ -49,8 +50,9 @@ pub use tidegate_store::etcd::{self, Url as EtcdUrl};
 #[cfg(feature = "redis")]
 pub use tidegate_store::redis::{Kind as RedisKind, Url as RedisUrl};
 pub use tidegate_store::{
-    Capabilities, Carried, Clock, Counts, EMPTY_TABLE_BYTES, KeyStats, Layout, Meaning, OVERRIDES_MAX, SnapshotError,
-    Store, StoreError, StoreUrl, UrlError, Which, panic_point, private_file,
+    Capabilities, Carried, Clock, Counts, DECISIONS_MAX, Decided, Denials, Denied, EMPTY_TABLE_BYTES, KeyStats, Layout,
+    Meaning, OVERRIDES_MAX, SnapshotError, Store, StoreError, StoreUrl, TopBy, TopListing, UrlError, Which,
+    panic_point, private_file,
 };
 #[cfg(feature = "tls")]
 pub use tidegate_store::{Tls, TlsFiles};

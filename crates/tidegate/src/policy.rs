@@ -37,6 +37,12 @@ pub struct LimiterSpec {
     pub stats: bool,
     /// A disabled limiter allows everything; `false`: the flag is kept and not enforced.
     pub honour_disable: bool,
+    /// False: the keys that come first are not told; see [`crate::Gate::top`].
+    pub top_keys: bool,
+    /// So many of the latest decisions are kept; see [`crate::Gate::latest_decisions`].
+    pub last_decisions: usize,
+    /// Denials are kept for a log, a few at a time; see [`crate::Gate::take_denials`]. Needs names.
+    pub log_denials: bool,
     /// On Redis: keep states in the keys of Pause, which counts in buckets of whole seconds, so that an
     /// application that uses Pause shares them.
     pub pause_layout: bool,
@@ -84,6 +90,9 @@ impl LimiterSpec {
             names: true,
             stats: false,
             honour_disable: true,
+            top_keys: true,
+            last_decisions: 0,
+            log_denials: false,
             pause_layout: false,
             on_failure: None,
             replicas: Replicas::Exact,
@@ -173,6 +182,8 @@ impl LimiterSpec {
             candidate_rules: None,
             pause_layout: false,
             stats: false,
+            last_decisions: 0,
+            log_denials: false,
             ..self.clone()
         })
     }

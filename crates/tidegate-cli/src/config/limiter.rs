@@ -9,8 +9,8 @@ use super::source::{Place, Source};
 use super::tree::{Node, Table, Value};
 use crate::nearest;
 use tidegate::{
-    Algorithm, Grid, GridError, Ipv6Prefix, LIMITERS_MAX, Limit, LimiterSpec, Micros, Policy, PolicyProblem, Rules,
-    Weekday, text,
+    Algorithm, DECISIONS_MAX, Grid, GridError, Ipv6Prefix, LIMITERS_MAX, Limit, LimiterSpec, Micros, Policy,
+    PolicyProblem, Rules, Weekday, text,
 };
 
 const KNOWN: Known = Known {
@@ -32,6 +32,9 @@ const KNOWN: Known = Known {
         "honour_disable",
         "overdraw",
         "request_limits",
+        "top_keys",
+        "last_decisions",
+        "log_denials",
         "layout",
         "on_failure",
         "replicas",
@@ -161,6 +164,16 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     let honour_disable = section.boolean("honour_disable").unwrap_or(true);
     let overdraw = section.boolean("overdraw").unwrap_or(false);
     let request_limits = section.boolean("request_limits").unwrap_or(false);
+    let top_keys = section.boolean("top_keys").unwrap_or(true);
+    let last_decisions = section.number("last_decisions", 0..=DECISIONS_MAX as u64, 1_000).unwrap_or(0);
+    let log_denials = section.boolean("log_denials").unwrap_or(false);
+    if let (true, false, Some(place)) = (log_denials, names, section.node("log_denials").map(|node| node.place)) {
+        section.refuse(
+            place,
+            "log_denials",
+            "the limiter has names = false, so that no key may be logged; leave one of them out",
+        );
+    }
     let on_failure = section.parsed("on_failure", "local", super::store::on_failure);
     let pause_layout = section.parsed("layout", "pause", layout).unwrap_or(false);
     let replicas = super::replicas::read(section);
@@ -189,6 +202,9 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
             names,
             stats,
             honour_disable,
+            top_keys,
+            last_decisions: usize::try_from(last_decisions).unwrap_or(0),
+            log_denials,
             pause_layout,
             on_failure,
             replicas,

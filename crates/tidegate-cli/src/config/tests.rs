@@ -194,6 +194,8 @@ algorithm = "sliding-log"
 limits = ["5 per minute", "500 per hour block 1d"]
 names = false
 honour_disable = false
+top_keys = false
+last_decisions = 500
 [[limiter]]
 name = "minute"
 algorithm = "fixed-window"
@@ -249,6 +251,8 @@ limits = ["3 per day"]
     let [user, minute, ip, global, notify, by_default] = config.policy.limiters() else { panic!("six limiters") };
     assert_eq!((user.name.as_str(), user.domain.as_deref(), user.names), ("login-user", Some("login"), false));
     assert_eq!((user.by.as_slice(), user.honour_disable), (["user".to_owned()].as_slice(), false));
+    assert_eq!((user.top_keys, user.last_decisions), (false, 500));
+    assert_eq!((minute.top_keys, minute.last_decisions, minute.log_denials), (true, 0, false));
     assert_eq!(user.rules.limits()[1].to_string(), "500 per 1h block 1d");
     assert_eq!(minute.rules.algorithm(), tidegate::Algorithm::AlignedWindow);
     assert_eq!(ip.rules.algorithm(), tidegate::Algorithm::StrictAverage);

@@ -8,6 +8,7 @@ pub(crate) mod access;
 mod audit;
 pub(crate) mod banner;
 pub(crate) mod certificates;
+mod denials;
 mod listen;
 pub(crate) mod notify;
 pub(crate) mod record;
@@ -184,6 +185,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
     tasks.spawn(tending::run(gate.clone(), watch, config.store.clone(), stopped.clone()));
     tasks.spawn(audit::watch(Arc::clone(&audit), stopped.clone()));
     tasks.spawn(record::watch(gate.clone(), stopped.clone()));
+    tasks.spawn(denials::run(gate.clone(), stopped.clone()));
     let (config, reload) = (Arc::new(config), Arc::new(Notify::new()));
     let running = Running {
         gate: gate.clone(),

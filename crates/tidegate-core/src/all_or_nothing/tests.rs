@@ -79,8 +79,7 @@ fn what_is_given_back_is_there_again_and_no_more() {
         let (role, own) = (Role::Enforced, None);
         let mut subject = Subject { rules, blocked_until: Micros::ZERO, states, room: Room::Free, role, own };
         let at = Micros::saturating(at_us);
-        let ruling =
-            if back { give_back(&mut subject, at, cost) } else { decide(&mut subject, at, cost, Intent::Hit) };
+        let ruling = if back { give_back(&mut subject, at, cost) } else { decide(&mut subject, at, cost, Intent::Hit) };
         (ruling.is_allowed(), ruling.decision.remaining, ruling.decision.reset_after.get())
     };
     assert_eq!(at(0, 3, false), (true, 0, 1_000_000));

@@ -47,3 +47,9 @@ pub const SHOWN_VALUE_MAX: usize = 64;
 /// What the kernel is asked to keep of bytes that a client has not acknowledged; it takes twice as much memory.
 /// A tenth of a second of 2 MB/s, to a client that far away.
 pub const SEND_BUFFER_BYTES: usize = 192 * 1024;
+
+/// Most keys of a ranking.
+pub const TOP_KEYS_MAX: usize = 100;
+
+/// Keys of a ranking when the request does not say how many.
+pub const TOP_KEYS_DEFAULT: usize = 20;

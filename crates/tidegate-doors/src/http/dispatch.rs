@@ -4,12 +4,15 @@ use super::access::admit;
 use super::bounds::{BATCH_BODY_BYTES_MAX, BODY_BYTES_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX};
 use super::client::Client;
 use super::json::shorten;
+use super::live::Live;
 use super::operate::{self, Operation};
 use super::problem::Problem;
-use super::reply::{Reply, json_reply, text_reply};
+use super::reply::{Reply, feed_reply, json_reply, text_reply};
+use super::reply_body::ReplyBody;
 use super::routes::{Action, Found, ROUTES, Route, find};
 use super::{
-    allowed, body, cors, counting, health, hit, hits, host, keys, limiters, openapi, overrides, ratelimit, streams,
+    allowed, body, cors, counting, dashboard, decisions, health, hit, hits, host, keys, limiters, openapi, overrides,
+    ratelimit, streams, top,
 };
 use crate::access::{Caller, Needs, Rules};
 use crate::turns::in_turns;
@@ -106,6 +109,7 @@ async fn act(
         Action::Enable => operate::run(client, &caller, &parts.headers, Operation::Enable, limiter, key).await,
         Action::Disable => operate::run(client, &caller, &parts.headers, Operation::Disable, limiter, key).await,
         Action::Keys => keys::list(door, limiter, query).await,
+        Action::Top => top::answer(door, limiter, query),
         Action::UnblockAll => operate::run(client, &caller, &parts.headers, Operation::UnblockAll, limiter, key).await,
         Action::Key => keys::peek(door, limiter, key, query).await,
         Action::Block => {
@@ -121,6 +125,8 @@ async fn act(
             operate::run(client, &caller, &parts.headers, Operation::ClearOverride, limiter, key).await
         }
         Action::Audit => operate::audit(client, query),
+        Action::Decisions => decisions::answer(door, limiter, key, query),
+        Action::Live => Ok(feed_reply(ReplyBody::Live(Box::new(Live::new(client, caller)?)))),
         Action::Increment => counting::increment(door, limiter, key, &body.await?).await,
         Action::Analyze => counting::analyze(door, limiter, key).await,
         Action::Streams => Ok(streams::list(door, &caller)),
@@ -142,6 +148,9 @@ async fn act(
         Action::Healthcheck => ratelimit::healthcheck(door),
         Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", door.registry.text())),
         Action::OpenApi => Ok(json_reply(openapi::text())),
+        Action::Script => Ok(dashboard::script()),
+        Action::Style => Ok(dashboard::style()),
+        Action::Index if dashboard::is_wanted(&parts.headers) => Ok(dashboard::page()),
         Action::Index => Ok(text_reply("text/plain; charset=utf-8", index_page())),
     }
 }

@@ -14,6 +14,11 @@ pub(crate) fn readyz(door: &Door) -> Result<Reply, Problem> {
     if door.draining.load(Relaxed) {
         return Err(Problem::new(503, "draining", "the door is closing; ask another replica"));
     }
+    Ok(json_reply(text(door)))
+}
+
+/// The same for whoever knows that the door is open.
+pub(crate) fn text(door: &Door) -> String {
     let (store, mut reasons, mut failing) = (door.gate.store_health(), Vec::new(), Vec::new());
     if let Some(error) = store.as_ref().and_then(|store| store.error.as_ref()) {
         reasons.push(format!("decisions are made without the store: {}", error.label()));
@@ -27,7 +32,7 @@ pub(crate) fn readyz(door: &Door) -> Result<Reply, Problem> {
             failing.push(name.clone());
         }
     }
-    Ok(json_reply(body(store.as_ref(), failing, reasons)))
+    body(store.as_ref(), failing, reasons)
 }
 
 fn body(store: Option<&StoreHealth>, failing: Vec<String>, reasons: Vec<String>) -> String {

@@ -113,6 +113,6 @@ fn cursor(text: &[u8]) -> Result<Cursor, Problem> {
     parsed.ok_or_else(|| bad("bad_cursor", "after", text, "must be the \"next\" of the page before"))
 }
 
-fn bad(code: &'static str, field: &'static str, value: &[u8], must: &str) -> Problem {
+pub(crate) fn bad(code: &'static str, field: &'static str, value: &[u8], must: &str) -> Problem {
     Problem::new(400, code, format!("\"{field}\" {must}")).field(field).value(super::percent::shown(value))
 }

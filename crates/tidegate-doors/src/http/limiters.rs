@@ -10,7 +10,11 @@ use tidegate::{Algorithm, Counts, LimiterInfo};
 
 /// Those that the caller may read.
 pub(crate) fn list(door: &Door, caller: &Caller) -> Reply {
-    let mut body = String::from("{\"limiters\":[");
+    json_reply(format!("{{\"limiters\":{}}}", array(door, caller)))
+}
+
+pub(crate) fn array(door: &Door, caller: &Caller) -> String {
+    let mut body = String::from("[");
     let all = door.gate.limiters();
     let shown = all.iter().filter(|info| caller.may(Scope::Read, What::Limiter(&info.spec.name)));
     for (index, info) in shown.enumerate() {
@@ -19,8 +23,8 @@ pub(crate) fn list(door: &Door, caller: &Caller) -> Reply {
         }
         push_limiter(&mut body, info);
     }
-    body.push_str("]}");
-    json_reply(body)
+    body.push(']');
+    body
 }
 
 pub(crate) fn get(door: &Door, limiter: &str) -> Result<Reply, Problem> {

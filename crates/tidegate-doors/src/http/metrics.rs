@@ -54,6 +54,14 @@ impl Metrics {
         labels.zip(&self.routes).filter(|(_, route)| route.by_status.iter().any(|count| count.load(Relaxed) > 0))
     }
 
+    /// The times of `/v1/hit` since the start: pairs of an upper bound in microseconds and the count up to it, and the count of all.
+    pub(crate) fn latency_of_hits(&self) -> String {
+        let reading = self.routes[0].latency.read();
+        let pairs: Vec<String> =
+            reading.cumulative().into_iter().map(|(bound_us, count)| format!("[{bound_us},{count}]")).collect();
+        format!("{{\"up_to_us\":[{}],\"count\":{}}}", pairs.join(","), reading.count())
+    }
+
     fn fill(&self, page: &mut Page) {
         let help = "HTTP requests by route and status; route none: an unknown path or method.";
         let mut requests = page.family("tidegate_http_requests_total", Kind::Counter, help);

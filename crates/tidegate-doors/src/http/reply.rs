@@ -1,6 +1,5 @@
 //! Responses: an answer, a JSON text, a plain text, a problem.
 
-use super::feed::Feed;
 use super::json::push_string;
 use super::keys::push_key;
 use super::problem::Problem;
@@ -43,8 +42,8 @@ pub(crate) fn switching_reply(fields: HeaderMap) -> Reply {
 }
 
 /// Server-sent events.
-pub(crate) fn feed_reply(feed: Feed) -> Reply {
-    let mut reply = Response::new(ReplyBody::Feed(Box::new(feed)));
+pub(crate) fn feed_reply(body: ReplyBody) -> Reply {
+    let mut reply = Response::new(body);
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

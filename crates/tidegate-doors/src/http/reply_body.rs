@@ -1,6 +1,7 @@
 //! The bodies of the door's responses.
 
 use super::feed::Feed;
+use super::live::Live;
 use crate::listener::{Busy, Held};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -19,6 +20,8 @@ pub(crate) enum ReplyBody {
     Pieces(Box<Pieces>),
     /// Messages, until one side ends it.
     Feed(Box<Feed>),
+    /// How everything stands, likewise.
+    Live(Box<Live>),
 }
 
 /// What is left of a large text.
@@ -50,6 +53,7 @@ impl Body for ReplyBody {
             ReplyBody::Pieces(pieces) if pieces.rest.is_empty() => Poll::Ready(None),
             ReplyBody::Pieces(pieces) => Poll::Ready(Some(Ok(Frame::data(next_piece(&mut pieces.rest))))),
             ReplyBody::Feed(feed) => Pin::new(&mut **feed).poll_frame(cx),
+            ReplyBody::Live(live) => Pin::new(&mut **live).poll_frame(cx),
         }
     }
 
@@ -57,7 +61,7 @@ impl Body for ReplyBody {
         match self {
             ReplyBody::Text(text) => text.is_none(),
             ReplyBody::Pieces(pieces) => pieces.rest.is_empty(),
-            ReplyBody::Feed(_) => false,
+            ReplyBody::Feed(_) | ReplyBody::Live(_) => false,
         }
     }
 
@@ -65,7 +69,7 @@ impl Body for ReplyBody {
         match self {
             ReplyBody::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
             ReplyBody::Pieces(pieces) => SizeHint::with_exact(pieces.rest.len() as u64),
-            ReplyBody::Feed(_) => SizeHint::default(),
+            ReplyBody::Feed(_) | ReplyBody::Live(_) => SizeHint::default(),
         }
     }
 }

@@ -17,14 +17,17 @@ pub(crate) enum Action {
     Enable,
     Disable,
     Keys,
+    Top,
     UnblockAll,
     Key,
     Block,
     Unblock,
     Override,
     ClearOverride,
+    Decisions,
     Increment,
     Analyze,
+    Live,
     Audit,
     Streams,
     Stream,
@@ -39,6 +42,8 @@ pub(crate) enum Action {
     Healthcheck,
     Metrics,
     OpenApi,
+    Script,
+    Style,
     Index,
 }
 
@@ -74,7 +79,7 @@ const fn route(
     Route { method, template, needs, action, does }
 }
 
-pub(crate) const ROUTE_COUNT: usize = 32;
+pub(crate) const ROUTE_COUNT: usize = 37;
 
 /// The most asked first.
 #[rustfmt::skip]
@@ -88,14 +93,17 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("POST",   "/v1/limiters/{limiter}/enable", Needs::Scope(Operate), Action::Enable, "limits apply"),
     route("POST",   "/v1/limiters/{limiter}/disable", Needs::Scope(Operate), Action::Disable, "everything is allowed and nothing counted"),
     route("GET",    "/v1/limiters/{limiter}/keys", Needs::Scope(Read), Action::Keys, "its keys: ?state=tracked|blocked|overridden[&most=N][&after=CURSOR]"),
+    route("GET",    "/v1/limiters/{limiter}/top", Needs::Scope(Read), Action::Top, "the keys that come first: ?by=hits|denials|blocked[&n=20]"),
     route("DELETE", "/v1/limiters/{limiter}/blocks", Needs::Scope(Operate), Action::UnblockAll, "unblock all its keys"),
     route("GET",    "/v1/limiters/{limiter}/keys/{key}", Needs::Scope(Read), Action::Key, "peek, with an explanation"),
     route("PUT",    "/v1/limiters/{limiter}/keys/{key}/block", Needs::Scope(Operate), Action::Block, "block: {\"for\":\"10m\"}"),
     route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Needs::Scope(Operate), Action::Unblock, "unblock"),
     route("PUT",    "/v1/limiters/{limiter}/keys/{key}/limits", Needs::Scope(Operate), Action::Override, "other limits for one key: {\"limits\":[\"100 per minute\"],\"for\":\"1h\",\"reason\":\"…\"}"),
     route("DELETE", "/v1/limiters/{limiter}/keys/{key}/limits", Needs::Scope(Operate), Action::ClearOverride, "the limiter's own again"),
+    route("GET",    "/v1/limiters/{limiter}/keys/{key}/decisions", Needs::Scope(Read), Action::Decisions, "its latest decisions: [?n=20] (last_decisions)"),
     route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", Needs::Scope(Count), Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
     route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", Needs::Scope(Count), Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
+    route("GET",    "/v1/live", Needs::Scope(Read), Action::Live, "how everything stands, once a second, as server-sent events"),
     route("GET",    "/v1/audit", Needs::Scope(Read), Action::Audit, "who changed what, newest first: ?most=N[&before=NUMBER]"),
     route("GET",    "/v1/streams", Needs::Scope(Read), Action::Streams, "all streams"),
     route("POST",   "/v1/streams/{stream}/events", Needs::Scope(Publish), Action::Submit, "an event, as raw text"),
@@ -110,7 +118,9 @@ pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("GET",    "/healthcheck", Nothing, Action::Healthcheck, "the same as text, as envoyproxy/ratelimit has it"),
     route("GET",    "/metrics", Needs::Scope(Read), Action::Metrics, "Prometheus"),
     route("GET",    "/openapi.json", Nothing, Action::OpenApi, "all of this as OpenAPI 3.1"),
-    route("GET",    "/", Nothing, Action::Index, "this page"),
+    route("GET",    "/dashboard.js", Nothing, Action::Script, "the dashboard's script"),
+    route("GET",    "/dashboard.css", Nothing, Action::Style, "the dashboard's style"),
+    route("GET",    "/", Nothing, Action::Index, "this page; in a browser: the dashboard"),
 ];
 
 /// What a method and a path lead to. `limiter` (or the stream) and `key` are still percent-encoded.
@@ -185,7 +195,13 @@ mod tests {
         for route in &ROUTES {
             let ends = |end: &str| route.template.ends_with(end);
             let expected = match route.method {
-                _ if matches!(route.template, "/livez" | "/readyz" | "/healthcheck" | "/openapi.json" | "/") => Nothing,
+                _ if matches!(
+                    route.template,
+                    "/livez" | "/readyz" | "/healthcheck" | "/openapi.json" | "/dashboard.js" | "/dashboard.css" | "/"
+                ) =>
+                {
+                    Nothing
+                }
                 _ if ends("/ws") => Session,
                 _ if ends("/hit") || ends("/hits") || ends("/allowed") || ends("/json") => Needs::Scope(Check),
                 _ if ends("/feed") => Needs::Scope(Subscribe),

@@ -8,6 +8,7 @@ use super::percent::{Plus, decode};
 use super::problem::Problem;
 use super::query;
 use super::reply::{Reply, created_reply, feed_reply, json_reply, shared_json_reply, switching_reply};
+use super::reply_body::ReplyBody;
 use crate::access::{Caller, Scope, What};
 use crate::budget::Budget;
 use crate::listener::{Place, Taken};
@@ -21,9 +22,13 @@ use tidegate_events::{Epoch, Mode, Outcome, Seen, Stream, SubmitError, Unavailab
 
 /// The streams that the caller may read, with their rules and how they stand.
 pub(crate) fn list(door: &Door, caller: &Caller) -> Reply {
+    json_reply(format!("{{\"streams\":{}}}", array(door, caller)))
+}
+
+pub(crate) fn array(door: &Door, caller: &Caller) -> String {
     let shown = |stream: &&Arc<Stream>| caller.may(Scope::Read, What::Stream(&stream.spec().name));
     let streams: Vec<String> = door.settings.streams.all().iter().filter(shown).map(|stream| listed(stream)).collect();
-    json_reply(format!("{{\"streams\":[{}]}}", streams.join(",")))
+    format!("[{}]", streams.join(","))
 }
 
 fn listed(stream: &Stream) -> String {
@@ -133,14 +138,14 @@ pub(crate) async fn feed(
     };
     let places = feed_places(client, &caller)?;
     let subscription = Paced::subscribe(stream, from).await.map_err(unavailable)?;
-    Ok(feed_reply(Feed::new(client, caller, stream, subscription, places)))
+    Ok(feed_reply(ReplyBody::Feed(Box::new(Feed::new(client, caller, stream, subscription, places)))))
 }
 
 /// A feed is one of the connections that stay, and one of the subscriptions.
 fn feed_places(client: &Client, caller: &Caller) -> Result<[Place; 2], Problem> {
     let (budget, address) = (&client.door.budget, client.connection.peer().ip());
     let token = caller.has_credential().then(|| caller.to_string());
-    let lasting = budget.lasting.enter(address, token.as_deref()).map_err(|taken| too_many_lasting(budget, taken))?;
+    let lasting = lasting_place(client, caller)?;
     let subscription = budget.subscriptions.enter(address, token.as_deref()).map_err(|taken| {
         let most = budget.limits.subscriptions;
         let detail =
@@ -148,6 +153,13 @@ fn feed_places(client: &Client, caller: &Caller) -> Result<[Place; 2], Problem> 
         Problem::new(503, "too_many_subscriptions", detail).retry_after(Micros::from_secs(1))
     })?;
     Ok([lasting, subscription])
+}
+
+/// One of the connections that stay.
+pub(crate) fn lasting_place(client: &Client, caller: &Caller) -> Result<Place, Problem> {
+    let (budget, address) = (&client.door.budget, client.connection.peer().ip());
+    let token = caller.has_credential().then(|| caller.to_string());
+    budget.lasting.enter(address, token.as_deref()).map_err(|taken| too_many_lasting(budget, taken))
 }
 
 fn too_many_lasting(budget: &Budget, taken: Taken) -> Problem {

@@ -101,7 +101,7 @@ impl Reading {
     }
 
     /// Upper bounds in microseconds, and how many times were at or below each.
-    pub(super) fn cumulative(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn cumulative(&self) -> Vec<(u64, u64)> {
         let mut so_far = 0;
         let mut all = Vec::new();
         for (bucket, count) in self.counts.iter().enumerate() {

@@ -26,7 +26,7 @@ use About::{Everything, Free, Listing, Named};
 /// A request (`{n}` is another number each time), the scope that it needs (`-`: none; `session`: its commands need some), the status
 /// of its success, and what it is about. A new route fails [`s5_every_route_is_a_row_of_the_table`] until it has a row.
 #[rustfmt::skip]
-const ROWS: [(&str, &str, u16, About); 33] = [
+const ROWS: [(&str, &str, u16, About); 38] = [
     ("POST /v1/hit {\"limiter\":\"api\",\"key\":\"k{n}\"}", "check", 200, Named),
     ("POST /v1/hit {\"domain\":\"login\",\"attributes\":{\"user\":\"u{n}\"}}", "check", 200, Named),
     ("POST /v1/hits {\"requests\":[{\"limiter\":\"api\",\"key\":\"h{n}\"}],\"together\":true}", "check", 200, Named),
@@ -37,6 +37,7 @@ const ROWS: [(&str, &str, u16, About); 33] = [
     ("POST /v1/limiters/api/disable", "operate", 200, Named),
     ("POST /v1/limiters/api/enable", "operate", 200, Named),
     ("GET /v1/limiters/api/keys", "read", 200, Named),
+    ("GET /v1/limiters/api/top", "read", 200, Named),
     ("GET /v1/limiters/api/keys/k", "read", 200, Named),
     ("PUT /v1/limiters/api/keys/b{n}/block {\"for\":\"10m\"}", "operate", 200, Named),
     ("DELETE /v1/limiters/api/keys/b{n}/block", "operate", 200, Named),
@@ -45,6 +46,8 @@ const ROWS: [(&str, &str, u16, About); 33] = [
     ("DELETE /v1/limiters/api/blocks", "operate", 200, Named),
     ("POST /v1/limiters/notify/keys/k/increment", "count", 200, Named),
     ("POST /v1/limiters/notify/keys/k/analyze", "count", 200, Named),
+    ("GET /v1/limiters/notify/keys/k/decisions", "read", 200, Named),
+    ("GET /v1/live", "read", 200, Listing),
     ("GET /v1/audit", "read", 200, Everything),
     ("GET /v1/streams", "read", 200, Listing),
     ("POST /v1/streams/orders/events e{n}", "publish", 201, Named),
@@ -59,6 +62,8 @@ const ROWS: [(&str, &str, u16, About); 33] = [
     ("GET /healthcheck", "-", 200, Free),
     ("GET /metrics", "read", 200, Everything),
     ("GET /openapi.json", "-", 200, Free),
+    ("GET /dashboard.js", "-", 200, Free),
+    ("GET /dashboard.css", "-", 200, Free),
     ("GET /", "-", 200, Free),
 ];
 

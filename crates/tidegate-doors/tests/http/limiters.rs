@@ -30,6 +30,47 @@ fn limiters_tell_what_they_are_and_how_it_went() {
 }
 
 #[test]
+fn the_keys_that_come_first_are_told_with_their_error() {
+    check(
+        &Server::start(),
+        r#"
+        POST /v1/hit {"limiter":"strict","key":"<img src=x onerror=alert(1)>"} -> 200
+        POST /v1/hit {"limiter":"strict","key":"<img src=x onerror=alert(1)>"} -> 429
+        POST /v1/hit {"limiter":"strict","key":"u1"} -> 200
+        POST /v1/hit {"limiter":"strict","key":"u2","peek":true} -> 200
+        GET /v1/limiters/strict/top -> 200 {"by":"hits","since":1000,"keys":[{"key":"<img src=x onerror=alert(1)>","count":2,"error":0},{"key":"u1","count":1,"error":0}]}
+        GET /v1/limiters/strict/top?by=hits&n=1 -> 200 "keys":[{"key":"<img src=x onerror=alert(1)>","count":2,"error":0}]}
+        GET /v1/limiters/strict/top?by=denials -> 200 {"by":"denials","since":1000,"keys":[{"key":"<img src=x onerror=alert(1)>","count":1,"error":0}]}
+        PUT /v1/limiters/strict/keys/%FF/block {"for":"10m"} -> 200
+        PUT /v1/limiters/strict/keys/b/block {"for":"20m"} -> 200
+        GET /v1/limiters/strict/top?by=blocked -> 200 {"by":"blocked","keys":[{"key":"b","blocked_until":2200},{"key":"<img src=x onerror=alert(1)>","blocked_until":1600},{"binary_key":"%FF","blocked_until":1600}]}
+        at 1700
+        GET /v1/limiters/strict/top?by=hits -> 200 {"by":"hits","since":1700,"keys":[]}
+        GET /v1/limiters/strict/top?by=cost -> 400 "code":"bad_by" & hits, denials or blocked
+        GET /v1/limiters/strict/top?n=0 -> 400 "field":"n"
+        GET /v1/limiters/strict/top?n=101 -> 400 "field":"n"
+        GET /v1/limiters/none/top -> 404 "code":"unknown_limiter""#,
+    );
+}
+
+#[test]
+fn the_latest_decisions_on_a_key_are_its_story() {
+    check(
+        &Server::start(),
+        r#"
+        GET /v1/limiters/notify/keys/u1/decisions -> 200 {"decisions":[]}
+        POST /v1/hit {"limiter":"notify","key":"u1","cost":5} -> 200
+        at 1002
+        POST /v1/hit {"limiter":"notify","key":"u1"} -> 429
+        POST /v1/hit {"limiter":"notify","key":"u2"} -> 200
+        GET /v1/limiters/notify/keys/u1/decisions -> 200 {"decisions":[{"at":1002,"allowed":false,"reason":"limited","cost":1,"limit":5,"remaining":0,"retry_after_ms":40000},{"at":1000,"allowed":true,"reason":"ok","cost":5,"limit":5,"remaining":0,"retry_after_ms":null}]}
+        GET /v1/limiters/notify/keys/u1/decisions?n=1 -> 200 !"at":1000
+        GET /v1/limiters/notify/keys/u1/decisions?n=1000 -> 400 "field":"n"
+        GET /v1/limiters/api/keys/u1/decisions -> 501 "code":"not_kept" & last_decisions = 1000"#,
+    );
+}
+
+#[test]
 fn a_disabled_limiter_allows_everything_and_counts_nothing() {
     check(
         &Server::start(),

@@ -22,7 +22,8 @@ fn health_index_and_description() {
 /// Every route of the index page, asked as a web page of another host and as a proxy on this machine would.
 #[test]
 fn s2_no_route_is_without_its_rule() {
-    const PUBLIC: [&str; 5] = ["/livez", "/readyz", "/healthcheck", "/openapi.json", "/"];
+    const PUBLIC: [&str; 7] =
+        ["/livez", "/readyz", "/healthcheck", "/openapi.json", "/dashboard.js", "/dashboard.css", "/"];
     let server = Server::start();
     let index = server.ask("GET /").body;
     let routes: Vec<(&str, &str)> = index
@@ -33,7 +34,7 @@ fn s2_no_route_is_without_its_rule() {
             (words.next().unwrap(), words.next().unwrap())
         })
         .collect();
-    assert_eq!(routes.len(), 32);
+    assert_eq!(routes.len(), 37);
     for (method, template) in routes {
         let path = template.replace("{limiter}", "api").replace("{stream}", "none").replace("{key}", "k");
         let code = |headers: &str| {

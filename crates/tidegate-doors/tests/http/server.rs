@@ -66,13 +66,15 @@ fn matching(spec: LimiterSpec, matches: &[(&str, &str)]) -> LimiterSpec {
 fn policy() -> Policy {
     let mut hashed = limiter("hashed", Algorithm::TokenBucket, &["5 per minute"]);
     hashed.names = false;
+    let mut notify = limiter("notify", Algorithm::Buckets, &["5 per 20s block 40s", "7 per 40s block 40s"]);
+    notify.last_decisions = 100;
     Policy::new(vec![
         limiter("api", Algorithm::SlidingLog, &["3 per minute"]),
         limiter("two", Algorithm::SlidingLog, &["2 per minute", "3 per hour"]),
         limiter("burst", Algorithm::TokenBucket, &["20 per minute burst 40"]),
         limiter("strict", Algorithm::FixedWindow, &["1 per minute block 10m"]),
         limiter("never", Algorithm::AlignedWindow, &["0 per day"]),
-        limiter("notify", Algorithm::Buckets, &["5 per 20s block 40s", "7 per 40s block 40s"]),
+        notify,
         limiter("ten", Algorithm::SlidingLog, &["10 per hour"]),
         hashed,
         limiter("login-user", Algorithm::SlidingLog, &["2 per minute"]).by(Some("login"), &["user"]),

@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Intent, Role, Ruling};
 use tidegate_core::{Micros, Rules, check_key};
-use tidegate_store::{Layout, Memory, Question, Store, Table};
+use tidegate_store::{Keeping, Layout, Memory, Question, Store, Table};
 
 /// The policy in force, with each limiter's table.
 #[derive(Debug)]
@@ -142,6 +142,8 @@ impl Limiter {
         };
         let local_share = if store.is_embedded() { 1.0 } else { local_share };
         let table = memory.table(spec.scope(), spec.shape(), &fallback.own.rules);
+        table.set_ranked(spec.top_keys || spec.log_denials);
+        table.keep_decisions(Keeping { latest: spec.last_decisions, denials: spec.log_denials && !spec.candidate });
         let store = if share.is_some() { local } else { store }.clone();
         let candidate = spec.candidate_spec().map(|candidate| Arc::new(Limiter::new(&Arc::new(candidate), around)));
         let needs_plan = spec.is_by_address() || spec.limit_per_call;

@@ -7,7 +7,7 @@ use super::limiter::Limiter;
 use super::plan::{NEVER, UNLIMITED};
 use super::standing::{Effect, Standing};
 use super::{Cursor, Gate, LimiterInfo, Page, Usage};
-use crate::{Analyzed, AskError, Incremented, Request, Status, Target};
+use crate::{Analyzed, AskError, Incremented, LimiterSpec, Request, Status, Target};
 use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent};
 use tidegate_core::{Algorithm, Micros, check_key};
-use tidegate_store::{KeyStats, PageOf, Question, StoreError, When, Which};
+use tidegate_store::{Decided, Denials, KeyStats, PageOf, Question, StoreError, TopBy, TopListing, When, Which};
 use tokio::time::Instant;
 
 /// How long an operator's call may take at a store on another machine.
@@ -191,15 +191,52 @@ impl Gate {
         after: Option<Cursor>,
         most: usize,
     ) -> Result<Page, AskError> {
-        let limiter = self.limiter(limiter)?;
-        if !limiter.spec.names {
-            return Err(AskError::NoNames(limiter.spec.name.clone()));
-        }
+        let limiter = self.named_limiter(limiter)?;
         let (spec, after) = (limiter.in_force(), after.map(|cursor| cursor.0));
         let question = limiter.question(&spec, b"");
         let page = PageOf { which, after, most: most.max(1) };
         let listing = limiter.store.list(&question, page, self.when()).await?;
         Ok(Page { keys: listing.keys, next: listing.next.map(Cursor) })
+    }
+
+    /// The keys of a limiter that this process was asked about most, or denied most, within the last minutes. Memory is
+    /// bounded, and so counts may be too large by what each of them tells as its error.
+    ///
+    /// # Errors
+    /// When there is no such limiter, or it keeps no names.
+    pub fn top(&self, limiter: &str, by: TopBy, most: usize) -> Result<TopListing, AskError> {
+        let limiter = self.named_limiter(limiter)?;
+        Ok(limiter.table.top(by, most, self.now()))
+    }
+
+    /// The keys of a limiter that are blocked longest from now, and until when. Looks at all keys that are held.
+    ///
+    /// # Errors
+    /// When there is no such limiter, it keeps no names, or its states are on other machines.
+    pub fn longest_blocked(&self, limiter: &str, most: usize) -> Result<Vec<(Micros, Vec<u8>)>, AskError> {
+        let limiter = self.named_limiter(limiter)?;
+        if !limiter.store.is_embedded() {
+            let why = "the store keeps no order of blocked keys; list them with state=blocked";
+            return Err(StoreError::Unsupported(why.to_owned()).into());
+        }
+        Ok(limiter.table.longest_blocked(&limiter.in_force().rules, most, || self.now()))
+    }
+
+    /// The latest decisions of this process on a key that are still known, the newest first; `None`: the limiter keeps none.
+    ///
+    /// # Errors
+    /// When there is no such limiter, or the key is bad.
+    pub fn latest_decisions(&self, limiter: &str, key: &[u8], most: usize) -> Result<Option<Vec<Decided>>, AskError> {
+        let (limiter, key) = self.limiter_of(limiter, key)?;
+        Ok(limiter.table.latest_decisions(&key, most))
+    }
+
+    /// The denials since it was asked last, of limiters that keep them for a log.
+    #[must_use]
+    pub fn take_denials(&self) -> Vec<(Arc<LimiterSpec>, Denials)> {
+        let live = self.0.live.load();
+        let all = live.limiters.iter().map(|limiter| (Arc::clone(&limiter.spec), limiter.table.take_denials()));
+        all.filter(|(_, denials)| !denials.first.is_empty()).collect()
     }
 
     /// Enables or disables a limiter, for every process that shares its store: in this one at once, in the others within a
@@ -296,6 +333,12 @@ impl Gate {
     /// Now, with the deadline of an operator's call.
     pub(super) fn when(&self) -> When {
         When { now: self.0.clock.manual_now(), by: Instant::now() + OPERATE_WITHIN }
+    }
+
+    /// A limiter that keeps the names of its keys.
+    fn named_limiter(&self, limiter: &str) -> Result<Limiter, AskError> {
+        let limiter = self.limiter(limiter)?;
+        if limiter.spec.names { Ok(limiter) } else { Err(AskError::NoNames(limiter.spec.name.clone())) }
     }
 
     /// A limiter, and the key that it uses for the one that was named.
