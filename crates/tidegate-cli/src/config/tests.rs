@@ -368,7 +368,6 @@ fn an_error_in_the_environment_names_the_variable() {
         ("TIDEGATE_STORE__", "x", "its name has an empty part; write TIDEGATE_TABLE__SETTING"),
         ("TIDEGATE_STORE__PATH__X", "x", "\"path\" is a string and no table"),
         ("TIDEGATE_STORE__PATH", "12", "[store] path: 12 is a number, not a string; write path = \"data\""),
-        ("TIDEGATE_DOORS__RESP", "127.0.0.1:1", "[doors] resp is not in this version"),
     ] {
         let error = read("[store]\npath = \"data\"\n", &[(name, value)]).unwrap_err();
         assert!(error.contains(part) && error.contains(&format!("{name}={value}")), "{error}");

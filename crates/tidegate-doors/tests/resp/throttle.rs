@@ -101,7 +101,7 @@ fn a4_ten_thousand_per_second_is_exactly_that() {
 /// Keys of different periods cannot share a sketch: without a place a key is limited, and those that have one keep their limits.
 #[test]
 fn m2_a_full_table_lifts_no_limit_that_a_call_brought() {
-    let server = Server::with_memory(1 << 20);
+    let server = Server::with_memory(3 << 20);
     let mut client = server.connect();
     assert_eq!(client.ask("CL.THROTTLE first 0 1 86400"), "*5 :0 :1 :0 :-1 :86400");
     let (mut limited, mut batch) = (0, Vec::new());
