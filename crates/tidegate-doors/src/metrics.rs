@@ -12,10 +12,12 @@
 mod certificates;
 mod engine;
 mod histogram;
+mod process;
 
 pub use certificates::fill_certificates;
 pub use engine::{fill_engine, fill_streams};
 pub use histogram::{Histogram, Reading, Scale};
+pub use process::fill_process;
 
 use std::fmt::{Display, Write as _};
 
@@ -38,12 +40,6 @@ impl Registry {
         self.0.iter().for_each(|fill| fill(&mut page));
         page.0
     }
-}
-
-/// The process's own figures.
-pub fn fill_process(log_lines_lost: u64, page: &mut Page) {
-    let help = "Log lines that could not be written: stderr was full, closed, or not read.";
-    page.single("tidegate_log_lines_lost_total", Kind::Counter, help, log_lines_lost);
 }
 
 /// The page that is being filled.
