@@ -37,7 +37,7 @@ fn every_variable_is_in_contributing() {
     let listed: BTreeSet<&str> = quoted(&page).filter(|name| is_variable(name)).collect();
     let texts: Vec<String> = sources().iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     let read = |start: &'static str| texts.iter().flat_map(move |text| text.split(start).skip(1));
-    let calls = ["number(\"", "setting(\"", "setting::<u64>(\"", "var_os(\""];
+    let calls = ["number(\"", "setting(\"", "setting::<u64>(\"", "var_os(\"", "tool(\""];
     let names = calls.into_iter().flat_map(read).map(|rest| rest.split('"').next().unwrap());
     let used: BTreeSet<&str> = names.filter(|name| is_variable(name)).collect();
     assert_eq!(listed, used, "left: the variables that CONTRIBUTING.md lists, right: those that tests read");

@@ -51,7 +51,7 @@ fn ask(server: &Server, client: ClientConfig) -> io::Result<Ended> {
 }
 
 #[test]
-fn h2_is_spoken_and_nothing_else() {
+fn http2_is_spoken_and_nothing_else() {
     let (folder, authority) = (Folder::new(), authority());
     let (cert, key) = certify(&folder.path(""), "door", &authority, "localhost", 2099);
     let tls = Tls::load(TlsFiles { cert, key, client_ca: None }, Speaks::Http2, NOW).unwrap();
