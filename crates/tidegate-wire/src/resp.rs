@@ -1,5 +1,5 @@
 //! The Redis protocol. Here is the client's side, in RESP 2: commands to bytes, bytes to replies. The server's side has a file for what comes
-//! in, [`command`], and one for what goes out, [`answer`].
+//! in, [`mod@command`], and one for what goes out, [`answer`].
 //!
 //! No I/O. Invariant: whatever a server sends is a reply, "not all here yet", or an error, and never a panic. Each
 //! text, line, list and nesting has a bound below; memory grows with the bytes that came, never with a length
