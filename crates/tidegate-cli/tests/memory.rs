@@ -5,7 +5,7 @@
 
 mod server;
 
-use server::{Folder, Server};
+use server::{Folder, Server, eventually};
 use std::net::UdpSocket;
 use std::time::Duration;
 use tidegate_testkit::number;
@@ -48,6 +48,7 @@ fn m1_resident_memory_grows_by_at_most_a_tenth_more_than_max_memory() {
         // Its code and its buffers have been used once: that is not what keys take.
         flood(&server, 0..1_000);
         assert_eq!(server.json(&["peek", "api", "user-000000000000"]).1["remaining"], 2);
+        eventually("a snapshot is written", || folder.path("data/snapshot").exists());
         let idle = server.memory("VmRSS");
         flood(&server, 1_000..budget_mib * KEYS_A_MIB);
         let grown = server.memory("VmHWM") - idle;

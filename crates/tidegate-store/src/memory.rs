@@ -34,7 +34,7 @@ pub struct Memory {
 const SKETCH_SHARE: usize = 8;
 /// The part of the budget for what is not counted: what the allocator adds to names and logs, and a shard that is
 /// copied while it grows or is saved. One of this many.
-const OVERHEAD_SHARE: usize = 16;
+const OVERHEAD_SHARE: usize = 12;
 /// Less than this is not worth the allocator's attention.
 const RELEASE_BYTES: usize = 32 << 20;
 

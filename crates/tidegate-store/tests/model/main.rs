@@ -114,7 +114,9 @@ impl World {
             rules,
             random,
             algorithm,
-            store: Memory::new(1 << 26, None),
+            // A run comes again: a full corner of a table drops a key whose block is over, and a clock that then steps back does not bring
+            // it back. Which keys share a corner is the hash's choice, once in some hundred runs one that the model has no word for.
+            store: Memory::new(1 << 26, Some([seed, 1])),
             directory: Directory::open(files.path()).unwrap(),
             _files: files,
             keys: HashMap::new(),

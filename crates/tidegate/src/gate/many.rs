@@ -102,7 +102,7 @@ impl Gate {
     }
 
     /// Hits many keys, each on its own; `each` gets a hit's place in `hits` and its answer. Hits on one key are decided in
-    /// their order. On the embedded store, keys of one limiter are looked up side by side, several times as fast as one by
+    /// their order, but for the first ones that a Redis gets after its start, before it knows the script. On the embedded store, keys of one limiter are looked up side by side, several times as fast as one by
     /// one. For a store on other machines all are sent before any is waited for; that blocks the thread, until the batch's
     /// deadline at most: not for async code, which has [`Gate::ask_each`].
     #[inline]
