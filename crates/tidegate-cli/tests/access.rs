@@ -184,9 +184,15 @@ fn s5_a_token_expires_while_the_server_runs() {
 #[test]
 fn s4_a_start_that_would_expose_a_door_is_refused() {
     let folder = Folder::new();
-    for (doors, door) in
-        [("http = \"0.0.0.0:0\"", "http"), ("udp = \"0.0.0.0:0\"", "udp"), ("http = \"[::]:0\"", "http")]
-    {
+    for (door, address) in [
+        ("http", "0.0.0.0"),
+        ("udp", "0.0.0.0"),
+        ("grpc", "0.0.0.0"),
+        ("resp", "0.0.0.0"),
+        ("http", "[::]"),
+        ("resp", "[::]"),
+    ] {
+        let doors = format!("{door} = \"{address}:0\"");
         let config = folder.write("t.toml", &format!("[doors]\n{doors}\n{POLICY}"));
         let config = config.to_str().unwrap();
         let (serve, validate) = (tidegate(&["serve", "--config", config]), tidegate(&["validate", config]));

@@ -60,7 +60,10 @@ const LIMITS: &str = r"
                 hits_addend: { number: 0 }
               - actions: [ { request_headers: { header_name: x-bytes, descriptor_key: bytes, skip_if_absent: true } } ]
                 apply_on_stream_done: true
-                hits_addend: { format: '%BYTES_SENT%' }";
+                hits_addend: { format: '%BYTES_SENT%' }
+              - actions: [ { request_headers: { header_name: x-back, descriptor_key: user, skip_if_absent: true } } ]
+                apply_on_stream_done: true
+                hits_addend: { number: 1, is_negative_hits: true }";
 
 fn envoy_config(port: u16, upstream: u16, tidegate: u16, deny: bool) -> String {
     let cluster = |name: &str, port: u16, more: &str| {
@@ -166,6 +169,14 @@ impl World {
         Response::parse(&tidegate_testkit::http::get(self.address(), "/", &fields).ok()?)
     }
 
+    /// Calls of Envoy that were answered.
+    fn calls(&self) -> u64 {
+        let address = self.tidegate.as_ref().unwrap().url.strip_prefix("http://").unwrap().parse().unwrap();
+        let page = tidegate_testkit::http::get(address, "/metrics", "").unwrap();
+        let calls = page.lines().filter(|line| line.starts_with("tidegate_grpc_calls_total{"));
+        calls.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    }
+
     fn statuses(&self, fields: &str, times: usize) -> Vec<u16> {
         (0..times).map(|_| self.get(fields).status).collect()
     }
@@ -236,6 +247,20 @@ fn costs_that_are_known_at_the_end_count() {
         eventually("it is charged", || server.json(&["peek", "bytes", "ann"]).1["remaining"] == left);
     }
     assert_eq!(world.get("x-bytes=ann").status, 429);
+}
+
+/// Six requests of a user who has four: each is given back when it is done, and never more than was charged. Envoy gives back beside the answer,
+/// so that what comes next waits until the call was counted: the last one once came among the five hits, and the fifth passed.
+#[test]
+fn what_is_given_back_at_the_end_can_be_used_again() {
+    let world = World::start(true);
+    for request in 1..=6 {
+        assert_eq!(world.get("x-user=eve x-back=eve").status, 200, "request {request}");
+        eventually("it is charged and given back", || world.calls() == 2 * request);
+    }
+    assert_eq!(world.get("x-back=eve").status, 200);
+    eventually("nothing is given back", || world.calls() == 13);
+    assert_eq!(world.statuses("x-user=eve", 5), [200, 200, 200, 200, 429], "no more than the limit");
 }
 
 #[test]

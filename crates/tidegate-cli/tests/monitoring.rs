@@ -87,8 +87,11 @@ fn prometheus_takes_the_figures_the_alerts_and_the_dashboards_queries() {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
         body(monitor, &format!("/api/v1/query?query={encoded}"))
     };
-    let denied = "tidegate_decisions_total{limiter=\"api\",role=\"enforced\",verdict=\"denied\"} == 2";
+    let denied = "tidegate_decisions_total{limiter=\"api\",role=\"enforced\",verdict=\"denied\",door=\"http\"} == 2";
     eventually("Prometheus has the figures", || ask(denied).contains("\"result\":[{"));
+    // It prefers OpenMetrics, and took that: the type of a family is known by the name that it has there.
+    let families = body(monitor, "/api/v1/metadata?metric=tidegate_decisions");
+    assert!(families.contains("\"type\":\"counter\""), "{families}");
     for query in queries() {
         assert!(ask(&query).contains("\"status\":\"success\""), "{query}: {}", ask(&query));
     }

@@ -24,11 +24,13 @@ enum Trigger {
     Time,
     Http,
     Udp,
+    Grpc,
+    Resp,
     Proxy,
 }
 
 fn config(folder: &Folder, proxy: u16) -> PathBuf {
-    let text = "[store]\npath = \"data\"\nsnapshot_every = \"1s\"\n[doors]\nhttp = \"127.0.0.1:0\"\nudp = \"127.0.0.1:0\"\n\
+    let text = "[store]\npath = \"data\"\nsnapshot_every = \"1s\"\n[doors]\nhttp = \"127.0.0.1:0\"\nudp = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nresp = \"127.0.0.1:0\"\n\
          [[limiter]]\nname = \"api\"\nlimits = [\"5 per day\"]\nalgorithm = \"fixed-window\"\n\
          [[udp.route]]\nmatch = '^ip'\nlimiter = \"api\"\n\
          [[stream]]\nname = \"orders\"\nmode = \"only-once\"\nduration = \"1h\"\n\
@@ -45,16 +47,23 @@ fn start(folder: &Folder, point: &str, proxy: u16) -> (Server, PathBuf) {
 
 /// Sends what has the point reached; whatever is answered.
 fn trigger(server: &Server, trigger: Trigger, proxy: u16) {
-    let poke = |address: &str| {
+    let send = |address: &str, bytes: &[u8]| {
         if let Ok(mut stream) = TcpStream::connect(address) {
-            let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-            let _ = stream.read(&mut [0; 64]);
+            let _ = stream.write_all(bytes);
+            while matches!(stream.read(&mut [0; 64]), Ok(1..)) {}
         }
     };
+    let poke = |address: &str| send(address, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     match trigger {
         Trigger::Time => {}
         Trigger::Http => poke(server.url.strip_prefix("http://").unwrap()),
         Trigger::Proxy => poke(&format!("127.0.0.1:{proxy}")),
+        Trigger::Resp => send(server.resp(), b"PING\r\n"),
+        // `:method: POST`, `:scheme: http`, `:path: /`, by HTTP/2's static table.
+        Trigger::Grpc => send(
+            server.grpc(),
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x03\x01\x05\0\0\0\x01\x83\x86\x84",
+        ),
         Trigger::Udp => {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             socket.send_to(b"1 over_limit ip=192.0.2.1", server.udp()).unwrap();
@@ -89,6 +98,8 @@ fn check(point: &str, by: Trigger) {
 fn f4_a_panic_anywhere_ends_the_process_in_order() {
     check("http", Trigger::Http);
     check("udp", Trigger::Udp);
+    check("grpc", Trigger::Grpc);
+    check("resp", Trigger::Resp);
     check("tend", Trigger::Time);
     check("reload", Trigger::Time);
     check("stream", Trigger::Time);

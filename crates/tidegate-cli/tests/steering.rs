@@ -6,6 +6,7 @@ mod server;
 use server::{Folder, Server, eventually};
 use std::fs;
 use std::time::Duration;
+use tidegate_testkit::servers::sentinel::{Watched, master_by};
 use tidegate_testkit::{Stopwatch, servers};
 
 const DOORS: &str = "[doors]\nhttp = \"127.0.0.1:0\"\n";
@@ -48,6 +49,36 @@ fn a11_an_override_holds_on_three_servers_on_one_redis_within_a_second_and_after
     for server in &servers {
         eventually("it is gone everywhere", || limit(server) == 3);
     }
+}
+
+/// The master dies. What its replicas have holds at servers that ran through it, and at one that starts afterwards: the limits of a key as well as
+/// a block.
+#[test]
+fn a11_an_override_survives_a_failover_as_a_block_does() {
+    let (mut watched, folder) = (Watched::start(), Folder::new());
+    let text = format!(
+        "[store]\nkind = \"redis\"\nurl = \"{}\"\ndeadline = \"10s\"\non_failure = \"deny\"\n{DOORS}[[limiter]]\nname = \"api\"\nlimits = [\"3 per hour\"]\n",
+        watched.url()
+    );
+    let file = folder.write("tidegate.toml", &text);
+    let mut servers: Vec<Server> = (0..2).map(|_| Server::start(&folder, Some(&file))).collect();
+    servers[0].json(&["override", "set", "api", "vip", "9 per hour"]);
+    servers[0].json(&["block", "api", "bad", "--for", "1h"]);
+    let old = watched.master().port;
+    let kept = |server: &servers::Server| server.command(&["DBSIZE"]);
+    let all = kept(watched.master());
+    watched.wait_until("the replicas have both", || watched.servers.iter().all(|server| kept(server) == all));
+    watched.servers.iter_mut().filter(|server| server.port == old).for_each(servers::Server::kill);
+    watched.wait_until("another master", || master_by(&watched.sentinels[0]) != old);
+    let holds = |server: &Server| {
+        let (vip, bad) = (server.json(&["peek", "api", "vip"]).1, server.json(&["peek", "api", "bad"]).1);
+        vip["limit"] == 9 && vip["allowed"] == true && bad["reason"] == "blocked"
+    };
+    servers.iter().for_each(|server| eventually("a server that ran through it", || holds(server)));
+    servers.push(Server::start(&folder, Some(&file)));
+    eventually("a server that starts afterwards", || holds(&servers[2]));
+    assert_eq!(servers[2].json(&["override", "clear", "api", "vip"]).1["cleared"], true);
+    servers.iter().for_each(|server| eventually("it is gone everywhere", || limit(server) == 3));
 }
 
 #[test]

@@ -10,10 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-const POLICY: &str = "[doors]\nhttp = \"127.0.0.1:0\"\nudp = \"127.0.0.1:0\"\n[[limiter]]\nname = \"api\"\nby = [\"user\"]\nlimits = [\"5 per hour\"]\n\
+const POLICY: &str = "[doors]\nhttp = \"127.0.0.1:0\"\nudp = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nresp = \"127.0.0.1:0\"\n[[limiter]]\nname = \"api\"\nby = [\"user\"]\nlimits = [\"5 per hour\"]\n\
                       [[stream]]\nname = \"orders\"\nmode = \"only-once\"\nduration = \"1h\"\n";
 
-/// All that a page can try; it reports `name outcome` for each, and `done`. TARGET is the server as the page calls it.
+/// All that a page can try; it reports `name outcome` for each, and `done`. TARGET is the server as the page calls it,
+/// RESP and GRPC are the ports of its other doors.
 const PAGE: &str = r#"<!doctype html><title>page</title><script type="module">
 const target = 'TARGET';
 const say = (line) => fetch('/said?' + encodeURIComponent(line));
@@ -42,8 +43,20 @@ await attempt('form', async () => { const it = document.createElement('form'); i
 await attempt('feed', () => new Promise((done) => { const feed = new EventSource(target + '/v1/streams/orders/feed'); feed.onmessage = () => done('read'); feed.onerror = () => done('refused'); }));
 await attempt('socket', () => new Promise((done) => { const it = new WebSocket((target || location.origin).replace('http', 'ws') + '/ws'); it.onopen = () => done('open'); it.onerror = () => done('refused'); }));
 await attempt('block', ask('/v1/limiters/api/keys/victim/block', { method: 'PUT', body: '{"for":"1d"}' }));
+// The other doors, under a name that was pointed at them.
+const commands = '\r\nTG.HIT api victim\r\nTG.BLOCK api victim 60000\r\n*3\r\n$6\r\nTG.HIT\r\n$3\r\napi\r\n$6\r\nvictim\r\n';
+const blindly = (url, options) => async () => { await fetch(url, { mode: 'no-cors', ...options }); return 'sent'; };
+await attempt('resp-post', blindly('http://rebound.example:RESP/', { method: 'POST', body: commands }));
+await attempt('resp-get', blindly('http://rebound.example:RESP/TG.HIT%20api%20victim', {}));
+await attempt('resp-tls', blindly('https://rebound.example:RESP/', { method: 'POST', body: commands }));
+await attempt('grpc-post', blindly('http://rebound.example:GRPC/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit', { method: 'POST', body: commands }));
 await say('done');
 </script>"#;
+
+fn page(server: &Server, target: &str) -> String {
+    let port = |address: &str| address.rsplit_once(':').unwrap().1.to_owned();
+    PAGE.replace("TARGET", target).replace("RESP", &port(server.resp())).replace("GRPC", &port(server.grpc()))
+}
 
 /// A server of one page, under any name, which collects what the page says. Requests for other paths it passes on to `behind`: a page
 /// whose name was pointed to the server's address keeps asking its own origin.
@@ -145,11 +158,11 @@ fn outcomes(said: &Receiver<String>) -> Vec<String> {
 /// Nothing was charged, submitted, blocked or read: neither by the page, nor by what it could not see the outcome of.
 #[track_caller]
 fn nothing_happened(server: &Server, outcomes: &[String]) {
-    assert_eq!(outcomes.len(), 12, "{outcomes:?}");
+    assert_eq!(outcomes.len(), 16, "{outcomes:?}");
     for outcome in outcomes {
         let (name, told) = outcome.split_once(' ').unwrap();
         // A page cannot see what became of these; the server's state can.
-        let is_blind = matches!(name, "opaque-hit" | "opaque-allowed" | "frame" | "form");
+        let is_blind = matches!(name, "opaque-hit" | "opaque-allowed" | "frame" | "form" | "grpc-post");
         assert!(told == "refused" || told == "status 403" || is_blind, "{outcome}");
     }
     let (_, limiters) = server.json(&["limiters"]);
@@ -170,7 +183,7 @@ fn nothing_happened(server: &Server, outcomes: &[String]) {
 fn s6_a_page_of_another_site_neither_reads_nor_charges() {
     let folder = Folder::new();
     let server = Server::start(&folder, Some(&folder.write("t.toml", POLICY)));
-    let (port, said) = serve_page(PAGE.replace("TARGET", &server.url), None);
+    let (port, said) = serve_page(page(&server, &server.url), None);
     let _browser = Browser::open(&folder, &format!("http://evil.example:{port}/"));
     nothing_happened(&server, &outcomes(&said));
 }
@@ -181,7 +194,7 @@ fn s6_a_page_whose_name_was_rebound_neither_reads_nor_charges() {
     let folder = Folder::new();
     let server = Server::start(&folder, Some(&folder.write("t.toml", POLICY)));
     let behind = server.url.strip_prefix("http://").unwrap().to_owned();
-    let (port, said) = serve_page(PAGE.replace("TARGET", ""), Some(behind));
+    let (port, said) = serve_page(page(&server, ""), Some(behind));
     let _browser = Browser::open(&folder, &format!("http://evil.example:{port}/"));
     let outcomes = outcomes(&said);
     nothing_happened(&server, &outcomes);
@@ -194,9 +207,10 @@ fn s6_a_page_of_an_allowed_origin_asks_and_reads() {
     let folder = Folder::new();
     let (target, page) = (tidegate_testkit::servers::free_port(), PAGE);
     let (port, said) = serve_page(page.replace("TARGET", &format!("http://127.0.0.1:{target}")), None);
-    let policy = POLICY
-        .replace("127.0.0.1:0", &format!("127.0.0.1:{target}"))
-        .replace(&format!("udp = \"127.0.0.1:{target}\"\n"), "");
+    let policy = POLICY.replace("127.0.0.1:0", &format!("127.0.0.1:{target}")).replace(
+        &format!("udp = \"127.0.0.1:{target}\"\ngrpc = \"127.0.0.1:{target}\"\nresp = \"127.0.0.1:{target}\"\n"),
+        "",
+    );
     let config =
         folder.write("t.toml", &format!("[access]\nallowed_origins = [\"http://app.example:{port}\"]\n{policy}"));
     let server = Server::start(&folder, Some(&config));

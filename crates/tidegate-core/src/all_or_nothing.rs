@@ -5,12 +5,14 @@
 //! stores put them back. Blocks are here too, as they are what a denial leaves behind.
 //! Invariant: unless every limit of every subject allows, no state is charged. What a strict average
 //! makes of a hit that it denied itself is its own memory of the denial, not a charge.
-//! Counting without asking, and asking without counting, are beside it in `separate`.
+//! Counting without asking, and asking without counting, are beside it in `separate`; reservations in `reserve`.
 
+mod reserve;
 mod separate;
 #[cfg(test)]
 mod tests;
 
+pub use reserve::{Mark, Settlement, Terms, marks, settle};
 pub use separate::{Analysis, IfBlocked, analyze, increment};
 
 use crate::{Check, Decision, Limit, Meter, Micros, Rate, Rules, State, Verdict};
@@ -55,28 +57,44 @@ pub enum Reason {
     CostAboveLimit,
 }
 
-/// What a subject's word counts for.
+/// Whether a subject's verdict decides.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Role {
     /// It decides, and is charged with all the others that do.
     #[default]
     Enforced,
-    /// It decides nothing. It is charged if it allows, and so do all that are enforced but for the one that it would replace.
+    /// One of the alternatives has to allow, and those that do are charged. One that denies while another allows changes nothing for the request.
+    Alternative,
+    /// It decides nothing. It is charged if it allows and every enforced subject does, except the one that it would replace.
     Candidate {
         /// The subject in whose place it would be, by its index.
         replaces: Option<u8>,
     },
 }
 
-/// Does all that a subject's charge depends on allow? `allowed` is each subject's own word.
+/// Do all subjects allow that a subject's charge depends on? `allowed` is each subject's own verdict.
 #[must_use]
 pub fn all_allow(roles: &[Role], allowed: &[bool], index: usize) -> bool {
     let (itself, replaced) = match roles[index] {
         Role::Enforced => (true, None),
+        Role::Alternative => (allowed[index], None),
         Role::Candidate { replaces } => (allowed[index], replaces.map(usize::from)),
     };
-    let mut enforced = (0..roles.len()).filter(|at| roles[*at] == Role::Enforced && Some(*at) != replaced);
-    itself && enforced.all(|at| allowed[at])
+    itself && pass((0..roles.len()).filter(|at| Some(*at) != replaced).map(|at| (roles[at], allowed[at])))
+}
+
+/// Does a request pass, by the roles and the words of what it is asked of? All that are enforced have to allow, and one of the alternatives, if there
+/// are any.
+pub fn pass(words: impl IntoIterator<Item = (Role, bool)>) -> bool {
+    let (mut all, mut alternatives) = (true, None);
+    for (role, allows) in words {
+        match role {
+            Role::Enforced => all &= allows,
+            Role::Alternative => alternatives = Some(alternatives.unwrap_or(false) | allows),
+            Role::Candidate { .. } => {}
+        }
+    }
+    all && alternatives.unwrap_or(true)
 }
 
 /// One key at one limiter, as a store hands it over. For a peek, hand over a copy.
@@ -90,9 +108,9 @@ pub struct Subject<'a> {
     pub states: &'a mut [State],
     /// May the states grow?
     pub room: Room,
-    /// What its word counts for.
+    /// Whether its verdict decides.
     pub role: Role,
-    /// What is asked of this key, where it is not what the request asks of all its keys. A peek among hits has its say in the verdict, and is
+    /// What is asked of this key, where it is not what the request asks of all its keys. A peek among hits counts in the verdict, and is
     /// not charged.
     pub own: Option<Demand>,
 }
@@ -111,6 +129,24 @@ pub struct Ruling {
 }
 
 impl Ruling {
+    /// The ruling while a block lasts for so long still: it hides what the limits would say, but for a cost that could not pass after it either.
+    pub fn blocked(self, left: Micros) -> Ruling {
+        if self.reason == Reason::CostAboveLimit {
+            return self;
+        }
+        let wait = match self.decision.verdict {
+            Verdict::Deny { retry_after: Some(wait) } => wait.max(left),
+            _ => left,
+        };
+        let decision = Decision {
+            verdict: Verdict::Deny { retry_after: Some(wait) },
+            remaining: 0,
+            reset_after: self.decision.reset_after.max(left),
+            ..self.decision
+        };
+        Ruling { decision, reason: Reason::Blocked, ..self }
+    }
+
     /// True when this subject allows the request.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
@@ -169,15 +205,11 @@ pub fn decide_all(subjects: &mut [Subject<'_>], now: Micros, cost: u32, intent: 
     subjects.iter_mut().enumerate().map(conclude).collect()
 }
 
-/// Gives back what was charged before, of a token bucket down to an empty debt, and says how things stand then. Other algorithms
-/// know when each cost was charged, so that it cannot be given back without that; nor can the sketch, which over-counts.
+/// Gives back what was charged before, the latest first, and says how things stand then. Nobody gets more than the limit: what is not charged any
+/// more is not given back. An average and the sketch give nothing back.
 pub fn give_back(subject: &mut Subject<'_>, now: Micros, cost: u32) -> Ruling {
     subject.settle(now);
-    for (check, state) in subject.states_mut() {
-        if let State::TokenBucket(bucket) = state {
-            bucket.give_back(check.limit(), now, cost);
-        }
-    }
+    subject.states_mut().for_each(|(check, state)| state.give_back(check, now, cost));
     subject.look(now, 0)
 }
 
@@ -229,7 +261,7 @@ impl Subject<'_> {
 
     fn look(&self, now: Micros, cost: u32) -> Ruling {
         let ruling = self.weigh(now, |check, state| state.verdict(check, now, cost));
-        if self.blocked_until > now { self.blocked(ruling, now) } else { ruling }
+        if self.blocked_until > now { ruling.blocked(self.blocked_until.saturating_sub(now)) } else { ruling }
     }
 
     #[inline]
@@ -244,7 +276,7 @@ impl Subject<'_> {
         self.weigh(now, |_, _| Verdict::Allow)
     }
 
-    /// Tells the limits that deny, and none but those; the ruling then says what is left. A denial by
+    /// Notes the denial in the states of the limits that deny, and in no others; the ruling then says what is left. A denial by
     /// a block, or by another subject, is not theirs.
     fn note_denial(&mut self, ruling: Ruling, now: Micros, cost: u32) -> Ruling {
         if ruling.is_allowed() || self.blocked_until > now {
@@ -255,8 +287,8 @@ impl Subject<'_> {
                 state.note_denial(check, now, cost);
             }
         }
-        let told = self.pairs().nth(usize::from(ruling.limit_index));
-        match told {
+        let described = self.pairs().nth(usize::from(ruling.limit_index));
+        match described {
             Some((check, state)) => Ruling { decision: state.decision(check, now, ruling.decision.verdict), ..ruling },
             None => ruling,
         }
@@ -283,26 +315,6 @@ impl Subject<'_> {
         Ruling { limit_index: u8::try_from(best.0).unwrap_or(u8::MAX), decision: best.1, reason }
     }
 
-    /// The ruling while a block lasts: it hides what the limits would say, but for a cost that
-    /// could not pass after it either.
-    fn blocked(&self, ruling: Ruling, now: Micros) -> Ruling {
-        if ruling.reason == Reason::CostAboveLimit {
-            return ruling;
-        }
-        let left = self.blocked_until.saturating_sub(now);
-        let wait = match ruling.decision.verdict {
-            Verdict::Deny { retry_after: Some(wait) } => wait.max(left),
-            _ => left,
-        };
-        let decision = Decision {
-            verdict: Verdict::Deny { retry_after: Some(wait) },
-            remaining: 0,
-            reset_after: ruling.decision.reset_after.max(left),
-            ..ruling.decision
-        };
-        Ruling { decision, reason: Reason::Blocked, ..ruling }
-    }
-
     /// A denial starts the blocks of the limits that denied; the longest counts. A block that lasts
     /// already is not extended, a cost above the limit starts none, nor does a sketch's guess.
     fn start_block(&mut self, ruling: Ruling, now: Micros, cost: u32) -> Ruling {
@@ -316,7 +328,7 @@ impl Subject<'_> {
             return ruling;
         };
         self.blocked_until = now.saturating_add(block);
-        Ruling { reason: Reason::Limited, ..self.blocked(ruling, now) }
+        Ruling { reason: Reason::Limited, ..ruling.blocked(self.blocked_until.saturating_sub(now)) }
     }
 }
 

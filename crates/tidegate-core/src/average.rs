@@ -273,27 +273,27 @@ mod tests {
     fn trace<M: Meter + Default>(limit: &str, at_ms: impl IntoIterator<Item = u64>) -> Vec<String> {
         let limit: Limit = limit.parse().unwrap();
         let mut state = M::default();
-        let mut told = |at| {
+        let mut answers = |at| {
             let decision = state.decide(&limit, Micros::from_millis(at), 1);
             let over = if decision.verdict.is_allowed() { 'N' } else { 'Y' };
             format!("{over} {:.1}", decision.rate.get())
         };
-        at_ms.into_iter().map(&mut told).collect()
+        at_ms.into_iter().map(&mut answers).collect()
     }
 
-    fn over(told: &[String]) -> (Option<usize>, usize) {
-        let first = told.iter().position(|one| one.starts_with('Y')).map(|index| index + 1);
-        (first, told.iter().filter(|one| one.starts_with('Y')).count())
+    fn over(answers: &[String]) -> (Option<usize>, usize) {
+        let first = answers.iter().position(|one| one.starts_with('Y')).map(|index| index + 1);
+        (first, answers.iter().filter(|one| one.starts_with('Y')).count())
     }
 
     #[test]
     fn a_burst_is_over_at_the_limit() {
-        let told = trace::<Strict>("22 per 20s", [0; 25]);
-        assert_eq!(over(&told), (Some(23), 3));
-        assert_eq!((told[0].as_str(), told[1].as_str(), told[22].as_str()), ("N 0.0", "N 1.0", "Y 22.0"));
-        assert_eq!(told[24], "Y 24.0");
-        let told = trace::<Leaky>("22 per 20s", [0; 25]);
-        assert_eq!(told[22..], ["Y 22.0", "Y 22.0", "Y 22.0"]);
+        let answers = trace::<Strict>("22 per 20s", [0; 25]);
+        assert_eq!(over(&answers), (Some(23), 3));
+        assert_eq!((answers[0].as_str(), answers[1].as_str(), answers[22].as_str()), ("N 0.0", "N 1.0", "Y 22.0"));
+        assert_eq!(answers[24], "Y 24.0");
+        let answers = trace::<Leaky>("22 per 20s", [0; 25]);
+        assert_eq!(answers[22..], ["Y 22.0", "Y 22.0", "Y 22.0"]);
     }
 
     #[test]

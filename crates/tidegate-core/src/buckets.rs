@@ -152,6 +152,17 @@ impl State {
         true
     }
 
+    /// Takes `cost` off the newest blocks.
+    pub(crate) fn give_back(&mut self, mut cost: u32) {
+        while let Some(newest) = self.blocks.last_mut().filter(|_| cost > 0) {
+            let taken = cost.min(newest.count);
+            (newest.count, cost) = (newest.count - taken, cost - taken);
+            if newest.count == 0 {
+                self.blocks.pop();
+            }
+        }
+    }
+
     /// Room for one more block, and never for more than are kept.
     fn make_room(&mut self, most: usize) {
         self.drop_oldest((self.blocks.len() + 1).saturating_sub(most));
@@ -199,6 +210,23 @@ impl State {
             _ => grid.first(grid.history(), now),
         };
         (start >= oldest.min(present)).then_some(start.max(oldest))
+    }
+
+    /// The block in which a charge of this very moment was counted: its own, or the one that was there where there was no room for it.
+    pub(crate) fn counted_at(&self, grid: &Grid, shortest: Micros, now: Micros) -> Option<Micros> {
+        let (Ok(index) | Err(index)) = self.find(self.place(grid, shortest, now, now)?);
+        self.blocks.get(index).map(|block| block.start)
+    }
+
+    /// Takes `cost` off the block that begins at `start`; how much of it was there.
+    pub(crate) fn give_back_of(&mut self, start: Micros, cost: u32) -> u32 {
+        let Ok(index) = self.find(start) else { return 0 };
+        let back = cost.min(self.blocks[index].count);
+        self.blocks[index].count -= back;
+        if self.blocks[index].count == 0 {
+            self.blocks.remove(index);
+        }
+        back
     }
 
     fn find(&self, start: Micros) -> Result<usize, usize> {

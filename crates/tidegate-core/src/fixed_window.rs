@@ -56,6 +56,13 @@ impl Window {
         self.start.saturating_add(limit.period()).saturating_sub(now)
     }
 
+    /// Takes `cost` off the window that began at `start`; how much of it was there.
+    fn give_back_of(&mut self, start: Micros, cost: u32) -> u32 {
+        let back = if self.start == start { cost.min(self.used) } else { 0 };
+        self.used -= back;
+        back
+    }
+
     fn to_words(self) -> [u64; 2] {
         [self.start.get(), u64::from(self.used)]
     }
@@ -63,6 +70,26 @@ impl Window {
     #[expect(clippy::cast_possible_truncation, reason = "written from a u32")]
     fn from_words([start, used]: [u64; 2]) -> Window {
         Window { start: Micros::saturating(start), used: used as u32 }
+    }
+}
+
+impl FirstHit {
+    /// Takes `cost` off what the window holds, as what an earlier one was charged is gone with it; of an empty one nothing is left, so that the next hit opens a new one.
+    pub(crate) fn give_back(&mut self, cost: u32) {
+        self.0.give_back_of(self.0.start, cost);
+        if self.0.used == 0 {
+            *self = FirstHit::default();
+        }
+    }
+
+    /// When its window began.
+    pub(crate) const fn start(&self) -> Micros {
+        self.0.start
+    }
+
+    /// Takes `cost` off the window that began at `start`; how much of it was there.
+    pub(crate) fn give_back_of(&mut self, start: Micros, cost: u32) -> u32 {
+        self.0.give_back_of(start, cost)
     }
 }
 
@@ -102,6 +129,23 @@ impl Meter for FirstHit {
 
     fn status(&self, limit: &Limit, now: Micros) -> Status {
         self.0.status(limit, now)
+    }
+}
+
+impl Aligned {
+    /// When its window began.
+    pub(crate) const fn start(&self) -> Micros {
+        self.0.start
+    }
+
+    /// Takes `cost` off the window that began at `start`; how much of it was there.
+    pub(crate) fn give_back_of(&mut self, start: Micros, cost: u32) -> u32 {
+        self.0.give_back_of(start, cost)
+    }
+
+    /// Takes `cost` off what the window holds.
+    pub(crate) fn give_back(&mut self, cost: u32) {
+        self.0.give_back_of(self.0.start, cost);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What every algorithm's state can do, and the one order in which it is done.
 //!
 //! A request is answered in four steps: *settle* the state at `now`, ask for the *verdict*,
-//! *charge* if it may pass, report the *status*. They are apart because several limits and several
+//! *charge* if it may pass, report the *status*. They are separate because several limits and several
 //! keys are charged all together or not at all (see [`crate::all_or_nothing`]).
 
 use crate::{Decision, Limit, Micros, Rate, Status, Verdict};

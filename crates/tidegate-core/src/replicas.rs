@@ -2,7 +2,7 @@
 //!
 //! **The idea.** R replicas split N starts a window. The replicas are written in one *register* of a store,
 //! the [`Roster`], by compare-and-swap. It says for each window which replicas take part in it, and it ends at a *horizon*:
-//! windows before it are **assigned**, and an assignment is never changed. Whoever joins, leaves or falls
+//! windows before it are **assigned**, and an assignment is never changed. A replica that joins, leaves or falls
 //! silent does so from the horizon on. A replica grants in a window only by an assignment that it has read. So two
 //! replicas can know less or more than each other, but never something else, and in no window do the parts of
 //! all add up to more than N (promise A8).
@@ -25,7 +25,7 @@
 //!
 //! **Known weakness.** The parts of a replica without demand are not used by the others: that is the
 //! price of asking no server. One replica whose clock is far ahead pushes the horizon there, and until then the members
-//! stay who they are. Where N < R, some replicas have no start in a window; which ones changes from window to window.
+//! stay the same. Where N < R, some replicas have no start in a window; which ones changes from window to window.
 //!
 //! What is not here: the store, timers, randomness.
 
@@ -70,7 +70,7 @@ impl Terms {
         Terms { windows, lease, margin: Terms::MARGIN }
     }
 
-    /// How often a replica must be heard: three times in a lease.
+    /// How often a replica must renew its number: three times in a lease.
     #[must_use]
     pub fn beat(&self) -> Micros {
         Micros::saturating(self.lease.get() / 3)

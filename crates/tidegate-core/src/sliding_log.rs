@@ -79,6 +79,77 @@ impl State {
         self.used = self.used.saturating_add(cost);
     }
 
+    /// Takes `cost` off the latest admissions, so that one that is given back at once is as if it had never been.
+    pub(crate) fn give_back(&mut self, mut cost: u32) {
+        let mut entries = self.entries();
+        while cost > 0
+            && let Some((_, newest)) = entries.last_mut()
+        {
+            let back = cost.min(*newest);
+            (*newest, cost) = (*newest - back, cost - back);
+            if *newest == 0 {
+                entries.pop();
+            }
+        }
+        self.rewrite(&entries);
+    }
+
+    /// Cost of all entries.
+    pub(crate) const fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// The time of the newest entry.
+    pub(crate) const fn newest_at(&self) -> Micros {
+        self.newest_at
+    }
+
+    /// Takes `cost` off the entry of this time; how much of it was there. The log is written anew: giving back is rare.
+    pub(crate) fn give_back_of(&mut self, at: Micros, cost: u32) -> u32 {
+        let mut entries = self.entries();
+        let Ok(index) = entries.binary_search_by_key(&at, |entry| entry.0) else { return 0 };
+        let back = cost.min(entries[index].1);
+        if back == 0 {
+            return 0;
+        }
+        entries[index].1 -= back;
+        entries.retain(|entry| entry.1 > 0);
+        self.rewrite(&entries);
+        back
+    }
+
+    /// The time and cost of each entry, oldest first.
+    fn entries(&self) -> Vec<(Micros, u32)> {
+        let (mut entries, mut at, mut reader) = (Vec::new(), self.oldest_at, self.older.reader());
+        while !reader.is_done() {
+            let entry = self.read(&mut reader);
+            entries.push((at, entry.cost));
+            at = at.saturating_add(entry.gap);
+        }
+        if self.used > 0 {
+            entries.push((self.newest_at, self.newest_cost));
+        }
+        entries
+    }
+
+    fn rewrite(&mut self, entries: &[(Micros, u32)]) {
+        let (Some(oldest), Some(newest)) = (entries.first(), entries.last()) else {
+            *self = State::default();
+            return;
+        };
+        *self = State {
+            used: entries.iter().map(|entry| entry.1).sum(),
+            newest_cost: newest.1,
+            newest_at: newest.0,
+            oldest_at: oldest.0,
+            older: BitQueue::default(),
+            plain_bits: self.plain_bits,
+        };
+        for pair in entries.windows(2) {
+            self.write(Entry { cost: pair[0].1, gap: pair[1].0.saturating_sub(pair[0].0) });
+        }
+    }
+
     /// Appends the state to `out`, for a snapshot.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (bytes, head, tail) = self.older.parts();

@@ -47,6 +47,28 @@ impl State {
         }
     }
 
+    /// Takes `cost` off what this window holds. What the previous one was charged fades by itself.
+    pub(crate) fn give_back(&mut self, cost: u32) {
+        self.current = self.current.saturating_sub(cost);
+    }
+
+    /// When this window began.
+    pub(crate) const fn start(&self) -> Micros {
+        self.start
+    }
+
+    /// Takes `cost` off the window that began at `start`, this one or the one before; how much of it was there.
+    pub(crate) fn give_back_of(&mut self, limit: &Limit, start: Micros, cost: u32) -> u32 {
+        let count = match self.start {
+            this if this == start => &mut self.current,
+            this if this == start.saturating_add(limit.period()) => &mut self.previous,
+            _ => return 0,
+        };
+        let back = cost.min(*count);
+        *count -= back;
+        back
+    }
+
     /// What is left of the current window; while a clock that stepped back catches up, all of it.
     fn left(&self, limit: &Limit, now: Micros) -> Micros {
         limit.period().saturating_sub(now.saturating_sub(self.start))

@@ -117,6 +117,20 @@ impl State {
         }
     }
 
+    /// Takes back what was charged before: the latest first, never more than is charged, and of windows only what the present one holds. An average
+    /// does not know what it is made of, and the sketch counts other keys, too: both stay as they are.
+    pub(crate) fn give_back(&mut self, check: Check<'_>, now: Micros, cost: u32) {
+        match self {
+            State::TokenBucket(state) => state.give_back(check.limit(), now, cost),
+            State::FixedWindow(state) => state.give_back(cost),
+            State::AlignedWindow(state) => state.give_back(cost),
+            State::SlidingLog(state) => state.give_back(cost),
+            State::SlidingWindow(state) => state.give_back(cost),
+            State::Buckets(state) => state.give_back(cost),
+            State::StrictAverage(_) | State::LeakyAverage(_) | State::Sketched(_) => {}
+        }
+    }
+
     /// See [`Meter::note_denial`].
     #[inline]
     pub(crate) fn note_denial(&mut self, check: Check<'_>, now: Micros, cost: u32) {

@@ -35,8 +35,8 @@ use std::sync::Arc;
 
 /// Longest event, in bytes of UTF-8.
 pub const EVENT_LEN_MAX: usize = 1_024;
-/// Above so many incubating events no periodic key frame is sent: it would be megabytes, and those
-/// who are in sync do not need it.
+/// Above so many incubating events no periodic key frame is sent: it would be megabytes, and subscribers
+/// that are in sync do not need it.
 pub const KEY_FRAME_EVENTS_MAX: usize = 50_000;
 
 /// What becomes of an event that occurs again.
@@ -114,7 +114,7 @@ pub struct Timeline {
     key_frame_ms: Option<u64>,
 }
 
-/// Told of every step, in order, with the state right after it.
+/// Called with every step, in order, and the state right after it.
 pub type Witness<'a> = &'a mut dyn FnMut(&Step, &Timeline);
 
 impl Timeline {

@@ -24,6 +24,14 @@
 
 use crate::{Compact, Decision, Limit, Meter, Micros, Status, Verdict};
 
+/// A bucket as a charge left it, and the limit that it was charged by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    after: State,
+    interval: u64,
+    full: u64,
+}
+
 /// When the bucket will be empty, exactly: `empty_at - early / per_micro` microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct State {
@@ -73,6 +81,32 @@ impl State {
         self.set_debt(limit, now, debt);
     }
 
+    /// What a charge that was made right now has left, so that it can be given back.
+    #[must_use]
+    pub fn mark(&self, limit: &Limit) -> Mark {
+        let bucket = limit.bucket();
+        Mark { after: *self, interval: bucket.interval, full: bucket.full }
+    }
+
+    /// Takes the price of `cost` off the debt, as far as it is still owed of the charge that left the mark: later charges lie on top of
+    /// it. Returns how many whole costs that was. By another limit nothing is given back.
+    pub fn give_back_of(&mut self, limit: &Limit, now: Micros, mark: &Mark, cost: u32) -> u32 {
+        let bucket = limit.bucket();
+        if (bucket.interval, bucket.full, bucket.per_micro) != (mark.interval, mark.full, mark.after.per_micro) {
+            return 0;
+        }
+        let debt = self.debt(limit, now);
+        let back = price(limit, cost).min(mark.after.debt(limit, now)).min(debt);
+        self.set_debt(limit, now, debt - back);
+        u32::try_from(back / bucket.interval).unwrap_or(u32::MAX)
+    }
+
+    /// Takes `cost` whatever the burst; the debt stops at a full one.
+    pub fn overdraw(&mut self, limit: &Limit, now: Micros, cost: u32) {
+        let debt = self.debt(limit, now).saturating_add(price(limit, cost)).min(limit.bucket().full);
+        self.set_debt(limit, now, debt);
+    }
+
     /// What to say of a settled state that owes `debt`.
     #[inline]
     fn decision(&self, limit: &Limit, now: Micros, verdict: Verdict, debt: u64) -> Decision {
@@ -81,6 +115,15 @@ impl State {
         let rate = self.rate(limit, remaining);
         Decision { verdict, limit: limit.burst(), remaining, reset_after: self.empty_at.saturating_sub(now), rate }
     }
+}
+
+/// What to say of a bucket that owes `debt` when a store has decided: of a request that was allowed, whose price the debt holds, or of one of
+/// this cost that was denied.
+pub fn describe(limit: &Limit, debt: u64, denied: Option<u32>) -> Decision {
+    let mut state = State::default();
+    state.set_debt(limit, Micros::ZERO, debt.min(limit.bucket().full));
+    let verdict = denied.map_or(Verdict::Allow, |cost| state.verdict(limit, Micros::ZERO, cost));
+    state.decision(limit, Micros::ZERO, verdict, state.debt(limit, Micros::ZERO))
 }
 
 #[inline]

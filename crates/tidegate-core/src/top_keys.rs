@@ -6,7 +6,7 @@
 //! a counter for certain.
 //!
 //! **Windows.** Counts since the start would show last week's traffic for ever. There are two summaries, of the window that
-//! runs and of the one before, so that what is told covers between one and two windows.
+//! runs and of the one before, so that a listing covers between one and two windows.
 //!
 //! **Weights.** At high rates a sample is noted (`sampling.rs`), each of the sample with the number of occurrences that it
 //! stands for. Then counts are estimates: the error grows by three standard deviations of what sampling does to them.
@@ -18,12 +18,14 @@
 //! says so. Source: Metwally, Agrawal, El Abbadi, "Efficient computation of frequent and top-k elements in data streams" (2005).
 
 mod sampling;
+mod summary;
 
 pub use sampling::Sampling;
 
 use crate::Micros;
+use summary::Summary;
 
-/// Counters of a window. The look for the smallest is linear, over 2 KiB.
+/// Counters of a window.
 pub const KEYS: usize = 256;
 
 /// The keys of one kind of occurrence.
@@ -45,25 +47,6 @@ pub struct TopKey {
     pub count: u64,
     /// How much of that may be wrong.
     pub error: u64,
-}
-
-/// Space-Saving's counters.
-#[derive(Clone, Default, Debug)]
-struct Summary {
-    /// Of each key, what finds it; apart from the rest, to be searched fast.
-    hashes: Vec<u64>,
-    counts: Vec<u64>,
-    entries: Vec<Entry>,
-    name_bytes: usize,
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    key: Box<[u8]>,
-    /// How much of the count may be other keys'.
-    taken_over: u64,
-    /// The variance of the count because of sampling.
-    variance: u64,
 }
 
 impl TopKeys {
@@ -91,18 +74,17 @@ impl TopKeys {
         };
         let mut found: Vec<TopKey> = running.known(before).collect();
         // What has no counter in the running window: as those of before count with those of now.
-        let only_before = before.known(running).zip(&before.hashes).filter(|(_, hash)| !running.hashes.contains(hash));
-        found.extend(only_before.map(|(key, _)| key));
+        found.extend(before.known_only_here(running));
         found.sort_unstable_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
         found.truncate(most);
         found
     }
 
-    /// Since when what [`TopKeys::top`] tells was noted.
+    /// Since when the occurrences that [`TopKeys::top`] counts were noted.
     #[must_use]
     pub fn since(&self, now: Micros) -> Micros {
         match (self.began, self.age(now)) {
-            (Some(began), 0) if !self.before.hashes.is_empty() => began.saturating_sub(self.window),
+            (Some(began), 0) if !self.before.is_empty() => began.saturating_sub(self.window),
             (Some(began), 0 | 1) => began,
             _ => now,
         }
@@ -122,7 +104,7 @@ impl TopKeys {
     fn advance(&mut self, now: Micros) {
         let began = *self.began.get_or_insert(now);
         match self.age(now) {
-            // A clock that was set back begins the window again: nothing is kept for longer than told.
+            // A clock that was set back begins the window again: nothing is kept for longer than a listing says.
             0 => self.began = Some(began.min(now)),
             1 => {
                 std::mem::swap(&mut self.running, &mut self.before);
@@ -135,68 +117,6 @@ impl TopKeys {
                 self.began = Some(now);
             }
         }
-    }
-}
-
-impl Summary {
-    fn note(&mut self, hash: u64, key: &[u8], weight: u16) {
-        let (weight, variance) = (u64::from(weight), u64::from(weight) * u64::from(weight.saturating_sub(1)));
-        if let Some(at) = self.hashes.iter().position(|known| *known == hash) {
-            self.counts[at] = self.counts[at].saturating_add(weight);
-            self.entries[at].variance = self.entries[at].variance.saturating_add(variance);
-            return;
-        }
-        self.name_bytes += key.len();
-        if self.hashes.len() < KEYS {
-            self.hashes.push(hash);
-            self.counts.push(weight);
-            self.entries.push(Entry { key: key.into(), taken_over: 0, variance });
-            return;
-        }
-        let least = self.least();
-        let Some(at) = self.counts.iter().position(|count| *count == least) else { return };
-        let entry = &mut self.entries[at];
-        self.name_bytes -= entry.key.len();
-        let variance = entry.variance.saturating_add(variance);
-        if entry.key.len() == key.len() {
-            entry.key.copy_from_slice(key);
-        } else {
-            entry.key = key.into();
-        }
-        (entry.taken_over, entry.variance) = (least, variance);
-        self.hashes[at] = hash;
-        self.counts[at] = least.saturating_add(weight);
-    }
-
-    /// What a key without a counter may have at most.
-    fn least(&self) -> u64 {
-        if self.hashes.len() < KEYS { 0 } else { self.counts.iter().copied().min().unwrap_or(0) }
-    }
-
-    /// Each key that has a counter here, with what it has in another summary.
-    fn known<'a>(&'a self, other: &'a Summary) -> impl Iterator<Item = TopKey> + 'a {
-        let least = other.least();
-        self.hashes.iter().zip(&self.counts).zip(&self.entries).map(move |((hash, count), entry)| {
-            let (more, taken_over, variance) = match other.hashes.iter().position(|known| known == hash) {
-                Some(at) => (other.counts[at], other.entries[at].taken_over, other.entries[at].variance),
-                None => (least, least, 0),
-            };
-            let spread = entry.variance.saturating_add(variance).saturating_mul(9).isqrt();
-            TopKey {
-                key: entry.key.to_vec(),
-                count: count.saturating_add(more),
-                error: entry.taken_over.saturating_add(taken_over).saturating_add(spread),
-            }
-        })
-    }
-
-    fn clear(&mut self) {
-        *self = Summary::default();
-    }
-
-    fn bytes(&self) -> usize {
-        let words = self.hashes.capacity() + self.counts.capacity();
-        words * size_of::<u64>() + self.entries.capacity() * size_of::<Entry>() + self.name_bytes
     }
 }
 
@@ -271,12 +191,12 @@ mod tests {
         let found = top.top(usize::MAX, Micros::from_secs(1_100));
         let by_name: HashMap<_, _> = found.iter().map(|key| (key.key.clone(), key)).collect();
         for (key, count) in &exact {
-            let Some(told) = by_name.get(&name(*key)) else {
+            let Some(listed) = by_name.get(&name(*key)) else {
                 assert!(*count <= total / KEYS as u64, "key {key} has {count} of {total} and no counter");
                 continue;
             };
-            assert!(told.count >= *count, "{told:?} has {count}");
-            assert!(told.count - told.error <= *count, "{told:?} has {count}");
+            assert!(listed.count >= *count, "{listed:?} has {count}");
+            assert!(listed.count - listed.error <= *count, "{listed:?} has {count}");
         }
         assert!(top.bytes() < 2 * KEYS * 128, "{}", top.bytes());
     }
@@ -285,7 +205,7 @@ mod tests {
     fn a_sample_of_many_is_told_with_its_spread() {
         let mut top = TopKeys::new(WINDOW);
         (0..100).for_each(|_| top.note(1, b"a", 64, Micros::ZERO));
-        let told = top.top(1, Micros::ZERO).remove(0);
-        assert_eq!((told.count, told.error), (6_400, (100 * 64 * 63 * 9_u64).isqrt()));
+        let listed = top.top(1, Micros::ZERO).remove(0);
+        assert_eq!((listed.count, listed.error), (6_400, (100 * 64 * 63 * 9_u64).isqrt()));
     }
 }

@@ -1,6 +1,6 @@
 //! Days of the week: where aligned windows of whole weeks begin.
 //!
-//! The epoch was a Thursday. Nobody's week begins there, so that windows of whole weeks are moved to begin on a Monday, or
+//! The epoch was a Thursday. No week begins on that day anywhere, so that windows of whole weeks are moved to begin on a Monday, or
 //! on the day that a limiter names. All in UTC.
 
 use crate::Micros;

@@ -1,6 +1,6 @@
 //! How the aligned windows of a limit lie in time, and their numbers.
 //!
-//! Replicas and stores name a window by its number. Invariant: whoever works one out does it here, so that a window of weeks that
+//! Replicas and stores name a window by its number. Invariant: numbers of windows are worked out here alone, so that a window of weeks that
 //! begins on a Monday has the same number at every replica and at the store.
 
 use crate::Micros;

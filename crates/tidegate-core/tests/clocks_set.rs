@@ -66,7 +66,7 @@ impl Replica {
         (self.start_called(at_us), failed)
     }
 
-    /// Those whose turn has come start, and end at once.
+    /// The requests whose turn has come start, and end at once.
     fn start_called(&mut self, at_us: u64) -> u32 {
         let now = self.now(at_us);
         let mut started = 0;

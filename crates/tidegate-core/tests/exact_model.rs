@@ -1,8 +1,8 @@
-//! Replicas that buy their starts of one store, against the promises: random arrivals, departures, crashes, answers
+//! Replicas that get their starts from one store, against the promises: random arrivals, departures, crashes, answers
 //! that are late, lost or overtaken.
 //!
 //! After each step: no key has started more often in a window than its limit, over all replicas (P4), and no more of it
-//! are under way than may be. In the end everybody who waits is served within the windows that it takes, the store
+//! are under way than may be. In the end every request that waits is served within the windows that it takes, the store
 //! holds nothing, and all places are forgotten (P2).
 //!
 //! `TIDEGATE_SEEDS=20000 TIDEGATE_SEED=7 cargo test --release -p tidegate-core --test exact_model`
@@ -59,7 +59,7 @@ struct World {
     replicas: Vec<Replica>,
     next_replica: u64,
     store: BTreeMap<Name, Tally>,
-    /// Questions that the store has not heard yet though nobody waits for the answer.
+    /// Questions that the store has not received yet, though no replica waits for the answer.
     lost: Vec<(ReplicaId, u64, QuotaRequest)>,
     starts: BTreeMap<(u64, u64), u32>,
     granted: u64,
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// A question or an answer is lost, the store hears a question long after, or a replica dies.
+    /// A question or an answer is lost, the store receives a question long after, or a replica dies.
     fn fault(&mut self, at: usize) {
         let now = micros(self.now);
         let replica = &mut self.replicas[at];
@@ -249,7 +249,7 @@ impl World {
         if at >= self.replicas.len() {
             return;
         }
-        // A window may have turned since the step's time was told to it.
+        // A window may have turned since it was given the step's time.
         let window = self.now / PERIOD;
         let replica = &mut self.replicas[at];
         for who in replica.turnstile.called() {
@@ -286,7 +286,7 @@ impl World {
         }
     }
 
-    /// Nobody comes any more, and messages arrive: who waits is served, and then nothing is left.
+    /// No more requests come, and messages arrive: the requests that wait are served, and then nothing is left.
     fn come_to_rest(&mut self) {
         self.lost.clear();
         // Whatever a dead replica held is given up.
@@ -310,7 +310,7 @@ impl World {
             }
             self.check();
         }
-        assert_eq!(waiting(self), 0, "{}: somebody waits for ever", self.seed);
+        assert_eq!(waiting(self), 0, "{}: a request waits for ever", self.seed);
         for replica in &mut self.replicas {
             replica.turnstile.tend(micros(self.now + 10 * PERIOD));
             assert_eq!(replica.turnstile.in_flight(), 0, "{}", self.seed);
@@ -318,7 +318,7 @@ impl World {
             assert_eq!(replica.turnstile.keys(), 0, "{}: a key is not forgotten", self.seed);
         }
         let held: u32 = self.store.values().map(|tally| tally.held(micros(self.now))).sum();
-        assert_eq!(held, 0, "{}: the store holds slots that nobody has", self.seed);
+        assert_eq!(held, 0, "{}: the store holds slots that no request has", self.seed);
     }
 }
 
@@ -354,7 +354,7 @@ fn p4_all_starts_are_used_when_there_is_demand() {
     assert!(requests < 100, "{requests} requests for {served} starts");
 }
 
-/// A store that does not answer: for a while it is waited for, then nobody waits.
+/// A store that does not answer: for a while requests wait for it, then none does.
 #[test]
 fn a_store_that_fails_is_waited_for_and_then_given_up() {
     let limit = Limit::new(3, micros(PERIOD)).unwrap();
@@ -388,7 +388,7 @@ fn micros(us: u64) -> Micros {
     Micros::new(us).unwrap()
 }
 
-/// Who came short of slots and wants none any more says so: otherwise the others would keep some for him.
+/// A replica that was short of slots and wants no more reports that: otherwise the others would keep some for it.
 #[test]
 fn p3_a_want_that_has_gone_is_withdrawn() {
     let limit = Limit::new(9, micros(PERIOD)).unwrap();

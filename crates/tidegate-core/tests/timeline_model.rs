@@ -98,7 +98,7 @@ impl Model {
         last.is_some_and(|(time, _)| time + self.rules.duration_ms > now)
     }
 
-    /// Text and time of every accepted event, and whether it must have been published: told from the whole
+    /// Text and time of every accepted event, and whether it must have been published: worked out from the whole
     /// history, as E4 says it.
     fn ends(&self) -> BTreeMap<(String, u64), bool> {
         let mut ends = BTreeMap::new();

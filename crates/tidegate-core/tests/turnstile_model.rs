@@ -3,8 +3,8 @@
 //!
 //! The model keeps plain lists and counts afresh for every question. After each step it checks: no key over
 //! its starts in a window (P4), none over what may be under way, everyone served in the order of arrival (P3),
-//! nobody waits who could start (P1), no key passed over while another had two turns (P3), and that what the
-//! turnstile says of itself is so. In the end everybody leaves, and nothing is left (P2).
+//! no request waits that could start (P1), no key passed over while another had two turns (P3), and that what the
+//! turnstile says of itself is so. In the end all requests leave, and nothing is left (P2).
 //!
 //! `TIDEGATE_CANCELS=20000000 TIDEGATE_SEED=7 cargo test --release -p tidegate-core --test turnstile_model`
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
@@ -14,7 +14,7 @@ use tidegate_core::turnstile::{Bounds, KeyHash, LineFull, Permit, Ticket, Turnst
 use tidegate_core::{Limit, Micros};
 use tidegate_testkit::{Random, number};
 
-/// How many times somebody leaves, in line, called or with a permit in hand; more with the variable TIDEGATE_CANCELS.
+/// How many times a request leaves, in line, called or with a permit in hand; more with the variable TIDEGATE_CANCELS.
 const CANCELS: u64 = 100_000;
 
 #[test]
@@ -35,8 +35,8 @@ fn p1_p2_p3_p4_random_cancel_points() {
 struct World {
     random: Random,
     now: u64,
-    /// The latest window that the turnstile was told of: going back does not count.
-    told: u64,
+    /// The latest window that the turnstile has seen: going back does not count.
+    seen: u64,
     bounds: Bounds,
     turnstile: Turnstile<u32>,
     people: BTreeMap<u32, Person>,
@@ -72,7 +72,7 @@ impl World {
         World {
             random,
             now: 1_000_000,
-            told: 0,
+            seen: 0,
             bounds,
             turnstile: Turnstile::new(bounds),
             people: BTreeMap::new(),
@@ -148,13 +148,13 @@ impl World {
         };
     }
 
-    /// Notes whose turn has come, in order.
+    /// Notes the requests whose turn has come, in order.
     fn hear(&mut self) {
         for who in self.turnstile.called() {
             let key = self.people[&who].key;
             let first = self.people.values().filter(|p| p.key == key && matches!(p.state, State::Waiting(_)));
             let first = first.map(|person| person.came).min();
-            assert_eq!(Some(self.people[&who].came), first, "{}: {who} before his turn", self.seed);
+            assert_eq!(Some(self.people[&who].came), first, "{}: {who} before its turn", self.seed);
             let window = self.start(key);
             let person = self.people.get_mut(&who).unwrap();
             let State::Waiting(ticket) = std::mem::replace(&mut person.state, State::OnTheMove) else {
@@ -222,14 +222,14 @@ impl World {
         }
     }
 
-    /// Comes too late with his permit: as the first of those who came with or after him.
+    /// Comes too late with its permit: as the first of the requests that came with it or after it.
     fn again(&mut self, who: u32, person: Person) {
         match person.state {
             State::Through(permit, window) => {
                 self.unstart(person.key, window);
                 let (order, now) = (micros(person.came), self.now());
                 let ticket = self.turnstile.again(permit, order, 3, who, now);
-                // The model serves by arrival; those who never came back are behind all who did.
+                // The model serves by arrival; requests that never came back are behind all that did.
                 self.people.insert(who, Person { state: State::Waiting(ticket), ..person });
                 self.hear();
             }
@@ -239,7 +239,7 @@ impl World {
 
     fn change(&mut self) {
         let period = self.bounds.limit.period();
-        // Whoever has his turn by the time alone has it by the old bounds.
+        // A request that has its turn by the time alone has it by the old bounds.
         let now = self.now();
         self.turnstile.turn(now);
         self.hear();
@@ -268,13 +268,13 @@ impl World {
         assert_eq!((self.turnstile.waiting(), self.turnstile.waiting_weight()), (0, 0), "{}", self.seed);
         assert_eq!(self.turnstile.in_flight(), 0, "{}: a permit leaked", self.seed);
         assert_eq!(self.turnstile.next_turn(), None, "{}", self.seed);
-        // After the latest window it was told of: the clock may stand far behind it.
-        self.turnstile.tend(micros((self.told + 10) * self.bounds.limit.period().get()));
+        // After the latest window that it has seen: the clock may stand far behind it.
+        self.turnstile.tend(micros((self.seen + 10) * self.bounds.limit.period().get()));
         assert_eq!(self.turnstile.keys(), 0, "{}: a key is not forgotten", self.seed);
     }
 
     fn start(&mut self, key: u64) -> u64 {
-        let window = self.told;
+        let window = self.seen;
         let starts = self.starts.entry((key, window)).or_default();
         *starts += 1;
         // What a lower limit found started stays started.
@@ -295,19 +295,19 @@ impl World {
         }
     }
 
-    /// The time that the turnstile is told.
+    /// The time that the turnstile is given.
     fn now(&mut self) -> Micros {
-        self.told = self.told.max(self.now / self.bounds.limit.period().get());
+        self.seen = self.seen.max(self.now / self.bounds.limit.period().get());
         micros(self.now)
     }
 
-    /// Somebody waits, and nothing but the total can stand against it.
+    /// A request waits, and nothing but the total can hold it back.
     fn is_ready(&self, key: u64) -> bool {
         self.is_waiting(key) && !self.is_limited(key) && !self.is_full(key)
     }
 
     fn is_limited(&self, key: u64) -> bool {
-        let starts = self.starts.get(&(key, self.told)).copied().unwrap_or(0);
+        let starts = self.starts.get(&(key, self.seen)).copied().unwrap_or(0);
         starts >= self.bounds.limit.count()
     }
 

@@ -1,6 +1,6 @@
 //! The one budget of everything that clients of the HTTP door can make grow (promise M6): `[limits]` of the configuration.
 //!
-//! Each thing is counted in all and for each address, and connections and subscriptions for each token, too. Nobody gets all of
+//! Each thing is counted in all and for each address, and connections, subscriptions and reservations for each token, too. Nobody gets all of
 //! anything: one address, or one token, leaves a part to others. What is refused is told with the bound, counted, and told in `/metrics`.
 
 use crate::access::Caller;
@@ -26,6 +26,8 @@ pub struct Limits {
     pub subscriptions: usize,
     /// Subscriptions of one session. Default 100.
     pub subscriptions_per_session: usize,
+    /// Reservations that were made at this door and are open. Default 100,000.
+    pub reservations: usize,
     /// Bytes of large answers and messages that clients have not read yet; one that many are sent counts once. Past
     /// it an answer is 503, and a feed or a session ends. Nine tenths of it for one address. Default 256 MiB.
     pub unread_bytes: usize,
@@ -41,6 +43,7 @@ impl Default for Limits {
             idle_sessions: 1_000,
             subscriptions: 20_000,
             subscriptions_per_session: 100,
+            reservations: 100_000,
             unread_bytes: 256 << 20,
         }
     }
@@ -97,6 +100,7 @@ pub(crate) struct Budget {
     pub(crate) lasting: Arc<Census>,
     pub(crate) idle_sessions: Arc<Census>,
     pub(crate) subscriptions: Arc<Census>,
+    pub(crate) reservations: Arc<Census>,
     pub(crate) backlog: Arc<Backlog>,
 }
 
@@ -115,13 +119,14 @@ impl Budget {
             }),
             idle_sessions: census(Caps::of(limits.idle_sessions)),
             subscriptions: census(Caps::of(limits.subscriptions)),
+            reservations: census(Caps::of(limits.reservations)),
             backlog: Arc::new(Backlog::new(limits.unread_bytes)),
             limits,
         }
     }
 
     /// Each thing: its name, how much there is, how much there may be, and how often it was refused.
-    fn each(&self) -> [(&'static str, usize, usize, u64); 6] {
+    fn each(&self) -> [(&'static str, usize, usize, u64); 7] {
         let counted = |name, census: &Census| (name, census.open(), census.caps().all, census.refused());
         let backlog = &self.backlog;
         [
@@ -130,6 +135,7 @@ impl Budget {
             counted("feeds_and_sessions", &self.lasting),
             counted("idle_sessions", &self.idle_sessions),
             counted("subscriptions", &self.subscriptions),
+            counted("reservations", &self.reservations),
             ("unread_bytes", backlog.bytes(), backlog.max_bytes(), backlog.refused()),
         ]
     }

@@ -37,6 +37,7 @@ mod query;
 mod ratelimit;
 mod reply;
 mod reply_body;
+mod reserve;
 mod routes;
 mod server;
 mod streams;

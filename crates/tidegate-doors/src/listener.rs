@@ -18,6 +18,7 @@ mod acceptor;
 mod backlog;
 mod census;
 mod connection;
+mod frames;
 mod handshake;
 mod http2;
 mod roster;
@@ -54,7 +55,7 @@ use tokio::time::{MissedTickBehavior, interval};
 #[derive(Clone, Debug)]
 pub struct Bounds {
     /// When fewer connections than these are free, one that waits for a request, or is in the middle of a head, is cut after a
-    /// second; 0: never.
+    /// second, but for those of clients that were admitted (`note_admitted`); 0: never.
     pub reserved: usize,
     /// How long a head may take from its first byte to its last.
     pub head_timeout: Duration,

@@ -1,4 +1,4 @@
-//! What Tidegate tells monitors: one registry that every part fills, in the Prometheus text format 0.0.4.
+//! What Tidegate tells monitors: one registry that every part fills, in the Prometheus text format 0.0.4 or in OpenMetrics (`format.rs`).
 //!
 //! Parts count for themselves, in atomics or in the engine's own figures; a registry asks them when a monitor asks it. The HTTP door,
 //! the UDP door, the engine, the streams and the proxy each fill a page in this way, so that heads, labels and histograms are
@@ -6,16 +6,18 @@
 //!
 //! Why not the crate prometheus-client: nearly all figures are read from where they are kept for other reasons (limiters,
 //! tables, streams, lines of the proxy), which there takes a collector of one's own that is as long as what it would replace; and its
-//! text is OpenMetrics, which is another than the one that is documented.
+//! text is OpenMetrics alone.
 //! Invariant: labels are from closed sets of ours; keys, domains and paths of clients never become labels (promise M3).
 
 mod certificates;
 mod engine;
+mod format;
 mod histogram;
 mod process;
 
 pub use certificates::fill_certificates;
 pub use engine::{fill_engine, fill_streams};
+pub use format::Format;
 pub use histogram::{Histogram, Reading, Scale};
 pub use process::fill_process;
 
@@ -35,16 +37,18 @@ impl Registry {
 
     /// A page with the figures of now.
     #[must_use]
-    pub fn text(&self) -> String {
-        let mut page = Page::default();
+    pub fn text(&self, format: Format) -> String {
+        let mut page = Page { text: String::new(), format };
         self.0.iter().for_each(|fill| fill(&mut page));
-        page.0
+        page.text + format.end()
     }
 }
 
 /// The page that is being filled.
-#[derive(Default)]
-pub struct Page(String);
+pub struct Page {
+    text: String,
+    format: Format,
+}
 
 /// What a metric is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,8 +81,9 @@ impl Page {
 
     fn family_of(&mut self, name: &str, kind: &str, help: &str) -> Family<'_> {
         // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        Family { text: &mut self.0, name: name.to_owned() }
+        let family = self.format.family(name);
+        let _ = writeln!(self.text, "# HELP {family} {help}\n# TYPE {family} {kind}");
+        Family { text: &mut self.text, name: name.to_owned() }
     }
 }
 
@@ -148,7 +153,7 @@ mod tests {
     fn check(fill: impl Fn(&mut Page) + Send + Sync + 'static, expected: &[&str]) {
         let mut registry = Registry::default();
         registry.register(fill);
-        let text = registry.text();
+        let text = registry.text(Format::Text);
         assert_eq!(text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>(), expected, "{text}");
     }
 
@@ -165,7 +170,9 @@ mod tests {
         registry.register(|page| page.single("a_total", Kind::Counter, "What it counts.", 7));
         registry.register(|page| page.single("b", Kind::Gauge, "What it is.", "0.5"));
         let expected = "# HELP a_total What it counts.\n# TYPE a_total counter\na_total 7\n# HELP b What it is.\n# TYPE b gauge\nb 0.5\n";
-        assert_eq!(registry.text(), expected);
+        assert_eq!(registry.text(Format::Text), expected);
+        let open = expected.replace("HELP a_total", "HELP a").replace("TYPE a_total", "TYPE a") + "# EOF\n";
+        assert_eq!(registry.text(Format::OpenMetrics), open);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::access::{Caller, Scope, What};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate::headers::{push_answer_members, push_policy, push_problem_members, push_rate_limit, retry_after_s};
-use tidegate::{Answer, AskError, Gate, Intent, Limit, Micros, Reason, Request};
+use tidegate::{Answer, AskError, Gate, Intent, Limit, Micros, Reason, Request, StoreError};
 use tidegate_wire::grpc::ratelimit::{
     self, DescriptorStatus, HeaderValue, Kind, ListValue, RateLimit, RateLimitDescriptor, RateLimitRequest,
     RateLimitResponse, ResponseCode, Struct, Unit, Value,
@@ -55,15 +55,8 @@ pub(crate) async fn answer(
     caller.check(Scope::Check, What::Domain(Some(&request.domain)))?;
     let entries: Vec<Vec<(&str, &[u8])>> = request.descriptors.iter().map(attributes).collect();
     let asked = request.descriptors.iter().zip(&entries);
-    let asked: Vec<Request<'_>> = asked.map(|(one, entries)| asked_of(request, one, entries, purpose)).collect();
-    let answered = match purpose {
-        Purpose::Decide | Purpose::Check => gate.ask_together(&asked, store_within).await,
-        Purpose::Report => one_by_one(gate, &asked, store_within).await,
-    };
-    if let Ok(answers) = &answered {
-        use_up(gate, purpose, &asked, answers, store_within).await;
-    }
-    match answered {
+    let asked: Vec<Asked<'_>> = asked.map(|(one, entries)| asked_of(request, one, entries, purpose)).collect();
+    match answers(gate, purpose, &asked, store_within).await {
         Ok(answers) => Ok(response(settings, request, &answers)),
         Err(AskError::Key(error)) => Ok(uncounted(request, &error.to_string())),
         Err(error) => Err(Status::new(Code::Internal, error.to_string())),
@@ -103,22 +96,30 @@ fn attributes(descriptor: &RateLimitDescriptor) -> Vec<(&str, &[u8])> {
     descriptor.entries.iter().map(|entry| (entry.key.as_str(), &entry.value[..])).collect()
 }
 
-/// What a descriptor asks: its own cost, else the request's, else 1. A cost of 0 of its own is a look: is there anything left? So is a cost
-/// that is to be given back, which no store can do yet: it must not be charged.
+/// What is asked of a descriptor.
+enum Asked<'a> {
+    /// May it happen? It is charged then, unless it is a look.
+    May(Request<'a>),
+    /// Give its cost back.
+    GiveBack(Request<'a>),
+}
+
+/// What a descriptor asks: its own cost, else the request's, else 1. A cost of 0 of its own is a look: is there anything left? A negative one is given
+/// back.
 fn asked_of<'a>(
     request: &'a RateLimitRequest,
     descriptor: &RateLimitDescriptor,
     entries: &'a [(&'a str, &'a [u8])],
     purpose: Purpose,
-) -> Request<'a> {
+) -> Asked<'a> {
     let cost = descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend).max(1));
     let asked = Request::of_descriptor(&request.domain, entries).limit(brought(descriptor));
     let asked = asked.cost(u32::try_from(cost).unwrap_or(u32::MAX));
     match (cost, purpose) {
-        (0, _) => asked.cost(1).peek(),
-        _ if descriptor.is_negative_hits => asked.cost(1).peek(),
-        (_, Purpose::Check) => asked.peek(),
-        (_, Purpose::Decide | Purpose::Report) => asked,
+        (0, _) => Asked::May(asked.cost(1).peek()),
+        _ if descriptor.is_negative_hits => Asked::GiveBack(asked),
+        (_, Purpose::Check) => Asked::May(asked.peek()),
+        (_, Purpose::Decide | Purpose::Report) => Asked::May(asked),
     }
 }
 
@@ -130,6 +131,52 @@ fn brought(descriptor: &RateLimitDescriptor) -> Option<Limit> {
     Limit::new(limit.requests_per_unit, Micros::new(seconds.checked_mul(1_000_000)?)?).ok()
 }
 
+/// Each descriptor's answer, in order. Those that may happen are decided together first: what is denied gives nothing back, or a client could fill
+/// up one limit by running into another. What has happened already does.
+async fn answers(
+    gate: &Gate,
+    purpose: Purpose,
+    asked: &[Asked<'_>],
+    within: Duration,
+) -> Result<Vec<Answer>, AskError> {
+    let may = asked.iter().filter_map(|one| if let Asked::May(request) = one { Some(*request) } else { None });
+    let may: Vec<Request<'_>> = may.collect();
+    let decided = match purpose {
+        Purpose::Decide | Purpose::Check => gate.ask_together(&may, within).await?,
+        Purpose::Report => one_by_one(gate, &may, within).await?,
+    };
+    use_up(gate, purpose, &may, &decided, within).await;
+    let gives = purpose != Purpose::Check
+        && (Answer::all_pass(&decided)
+            || decided.iter().all(|answer| answer.allowed || is_afterwards(purpose, answer)));
+    let (mut decided, mut all) = (decided.into_iter(), Vec::with_capacity(asked.len()));
+    for one in asked {
+        all.extend(match one {
+            Asked::May(_) => decided.next(),
+            Asked::GiveBack(request) => Some(give_back(gate, request, gives, within).await?),
+        });
+    }
+    Ok(all)
+}
+
+/// Gives back, if it may, and says how the key stands then: nothing was asked that could be denied. A store that cannot give back keeps the charge.
+async fn give_back(gate: &Gate, request: &Request<'_>, gives: bool, within: Duration) -> Result<Answer, AskError> {
+    let given = match gives {
+        true => gate.give_back_all(request, within).await,
+        false => gate.ask(&request.cost(0).peek()).await,
+    };
+    let told = match given {
+        Err(AskError::Store(StoreError::Unsupported(_))) => gate.ask(&request.cost(0).peek()).await?,
+        told => told?,
+    };
+    Ok(if told.allowed { told } else { Answer { allowed: true, reason: Reason::Ok, retry_after: None, ..told } })
+}
+
+/// Has what was denied happened already? Reports have, and charges of limiters that are set so, as Envoy's call at the end of a stream is like any other.
+fn is_afterwards(purpose: Purpose, answer: &Answer) -> bool {
+    purpose == Purpose::Report || answer.limiter.as_ref().is_some_and(|spec| spec.overdraw)
+}
+
 async fn one_by_one(gate: &Gate, asked: &[Request<'_>], within: Duration) -> Result<Vec<Answer>, AskError> {
     let mut answers = Vec::with_capacity(asked.len());
     for one in asked {
@@ -138,17 +185,15 @@ async fn one_by_one(gate: &Gate, asked: &[Request<'_>], within: Duration) -> Res
     Ok(answers)
 }
 
-/// What has happened already counts as far as there is something left: else a cost that is always more than that would never count. Such are reports, and
-/// charges of limiters that are set so, as Envoy's call at the end of a stream is like any other. Two steps, so that another may come between; what is
-/// taken never exceeds what is left then.
+/// What has happened already counts as far as there is something left: else a cost that is always more than that would never count. Two steps, so that
+/// another may come between; what is taken never exceeds what is left then.
 async fn use_up(gate: &Gate, purpose: Purpose, asked: &[Request<'_>], answers: &[Answer], within: Duration) {
     if answers.iter().all(|answer| answer.allowed) {
         return;
     }
     for (request, answer) in asked.iter().zip(answers) {
-        let is_afterwards = purpose == Purpose::Report || answer.limiter.as_ref().is_some_and(|spec| spec.overdraw);
         if let (false, true, Intent::Hit, Some(left @ 1..)) =
-            (answer.allowed, is_afterwards, request.intent, answer.remaining)
+            (answer.allowed, is_afterwards(purpose, answer), request.intent, answer.remaining)
             && left < request.cost
         {
             // Whatever becomes of it, the answer is what it was: over.
@@ -158,13 +203,13 @@ async fn use_up(gate: &Gate, purpose: Purpose, asked: &[Request<'_>], answers: &
 }
 
 fn response(settings: RateLimitSettings, request: &RateLimitRequest, answers: &[Answer]) -> RateLimitResponse {
-    let is_allowed = answers.iter().all(|answer| answer.allowed);
+    let is_allowed = Answer::all_pass(answers);
     let mut response = RateLimitResponse {
         overall_code: code(is_allowed),
         statuses: answers.iter().map(status).collect(),
         ..RateLimitResponse::default()
     };
-    let Some(deciding) = deciding(answers) else { return response };
+    let Some(deciding) = deciding(answers, is_allowed) else { return response };
     if !is_allowed {
         let body = problem(deciding);
         deny(&mut response, body);
@@ -214,11 +259,14 @@ fn seconds(wait: Micros) -> ratelimit::Duration {
     ratelimit::Duration { seconds: i64::try_from(wait.as_secs_ceil()).unwrap_or(i64::MAX) }
 }
 
-/// The answer that says most: the denial with the longest wait, or the one with the least left.
-fn deciding(answers: &[Answer]) -> Option<&Answer> {
+/// The answer that says most: the denial with the longest wait, or the one with the least left of those that allow.
+fn deciding(answers: &[Answer], is_allowed: bool) -> Option<&Answer> {
+    if is_allowed {
+        let limited = answers.iter().filter(|answer| answer.allowed && answer.limit.is_some());
+        return limited.min_by_key(|answer| answer.remaining);
+    }
     let denials = answers.iter().filter(|answer| !answer.allowed);
-    let longest = denials.max_by_key(|answer| answer.retry_after.map_or(u64::MAX, Micros::get));
-    longest.or_else(|| answers.iter().filter(|answer| answer.limit.is_some()).min_by_key(|answer| answer.remaining))
+    denials.max_by_key(|answer| answer.retry_after.map_or(u64::MAX, Micros::get))
 }
 
 /// The body of a denial. Its type is told only then: Envoy appends the field to whatever an allowed response has.

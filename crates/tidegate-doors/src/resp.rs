@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `server` | the settings, and the threads that serve |
 //! | `door` | what all connections share: the limiters in force, the counters |
+//! | `buffers` | what a connection keeps of what it read and answers |
 //! | `client` | one connection: reads, has it answered, writes |
 //! | `session` | what a client has said of itself, and commands in their order |
 //! | `commands` | every command as one table: its name, its parts, the scope that it needs |
@@ -16,6 +17,7 @@
 //! Pipelining: commands that were read together are decided by one call to the store and answered by one write, in their order.
 //! Invariant: a connection holds one read and its answers and no more: it reads on only when all is written.
 
+mod buffers;
 mod checks;
 mod client;
 mod commands;

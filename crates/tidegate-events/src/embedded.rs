@@ -1,7 +1,7 @@
 //! A stream's timeline in this process: its lock, its journal, and the thread that wakes at due times.
 //!
-//! Without a journal a step is published at once. With one, steps gather in a batch while the one before is
-//! being synced (group commit); when theirs is on disk they are published, and the submitter is
+//! Without a journal a step is published at once. With a journal, steps gather in a batch while the batch before is
+//! being synced (group commit); once their batch is on disk, the steps are published and their submitters
 //! answered. Locks are held for arithmetic and encoding only, never for the disk.
 //! Invariant: a published message is durable, and published in the order of the clock. After a panic nothing more is written: steps
 //! that were sent to no subscriber are lost, as by a kill, and the journal holds what was.
@@ -29,7 +29,7 @@ pub(crate) struct Embedded {
     epoch: Epoch,
     log: Arc<Log>,
     state: Mutex<State>,
-    /// There is something to commit, or an end.
+    /// Wakes the thread: there is something to commit, or the stream stops.
     work: Condvar,
 }
 
@@ -40,7 +40,7 @@ struct State {
     waiting: Vec<oneshot::Sender<()>>,
     /// A batch is on its way to disk.
     committing: bool,
-    /// What the disk said, while it refuses.
+    /// The error of the disk, while it refuses writes.
     failed: Option<String>,
     stopped: bool,
 }
@@ -84,7 +84,7 @@ impl Embedded {
         self.act(&mut self.state(), |timeline, witness| timeline.start(rules, *overdue, now, witness));
     }
 
-    /// Takes an event; answered once all it was decided by is durable.
+    /// Takes an event; answers once every step that the decision rests on is durable.
     pub(crate) async fn submit(&self, event: &str) -> Result<Outcome, SubmitError> {
         let (outcome, durable) = self.decide(event)?;
         match durable {
@@ -119,7 +119,7 @@ impl Embedded {
         }
     }
 
-    /// What the disk says, while it refuses.
+    /// The error of the disk, while it refuses writes.
     pub(crate) fn failure(&self) -> Option<Unavailable> {
         let cause = self.state().failed.clone()?;
         Some(Unavailable { what: "the journal cannot be written", cause })
@@ -142,7 +142,7 @@ impl Embedded {
         self.state().timeline.len()
     }
 
-    /// Ends the thread, after what it has to commit.
+    /// Stops the thread, once it has committed what it has to.
     pub(crate) fn stop(&self) {
         self.state().stopped = true;
         self.work.notify_one();
@@ -226,7 +226,7 @@ impl Embedded {
     }
 }
 
-/// The thread's end, by a panic too: nobody waits any more for what it would have done.
+/// The thread has ended, perhaps by a panic: submitters no longer wait for its commits.
 struct End<'a>(&'a Embedded);
 
 impl Drop for End<'_> {
@@ -239,7 +239,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// A batch may hold nothing but waiters for the one before.
+/// A batch may hold no steps, only submitters that wait for the batch before.
 fn commit(journal: &mut Journal, batch: &Batch) -> Result<(), JournalError> {
     if batch.is_empty() { Ok(()) } else { journal.commit(batch) }
 }

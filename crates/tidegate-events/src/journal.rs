@@ -39,7 +39,7 @@ pub enum JournalError {
         doing: &'static str,
         /// On which file.
         path: PathBuf,
-        /// What it said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Another process has the folder.
@@ -233,7 +233,7 @@ fn segments(folder: &Path) -> Result<Vec<u64>, JournalError> {
         let path = entry.map_err(io_error("list", folder))?.path();
         if path.extension().is_some_and(|extension| extension == EXTENSION) {
             let number = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
-            numbers.push(number.ok_or_else(|| damaged(&path, 0, "its name is no segment's"))?);
+            numbers.push(number.ok_or_else(|| damaged(&path, 0, "its name is not that of a segment"))?);
         }
     }
     numbers.sort_unstable();

@@ -3,9 +3,9 @@
 //! One log serves all subscribers: each keeps only the clock value that it has reached, so that
 //! its queue is the part of the log that it has not read. The log is bounded, and so is every
 //! queue: a subscriber whose next message has left the log is behind, and is cut (promise C4).
-//! Nobody waits for a subscriber. Invariant: the clock values in the log are contiguous, but for a jump before a key
-//! frame, which a stream makes after a possible loss: the key frame tells everything that is true then, so that a
-//! subscriber goes on with it from wherever it stood.
+//! No part of the server waits for a subscriber. Invariant: the clock values in the log are contiguous, but for a jump before a key
+//! frame, which a stream makes after a possible loss: the key frame holds the whole state, so that a
+//! subscriber goes on with it from any clock value before.
 
 use crate::{Epoch, Seen};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 pub(crate) const MESSAGES_MAX: usize = 65_536;
 /// Most bytes of deltas in the log.
 pub(crate) const DELTA_BYTES_MAX: usize = 32 << 20;
-/// Most bytes of key frames in the log. They are counted apart: what makes a subscriber slow is deltas.
+/// Most bytes of key frames in the log. They are counted separately: a subscriber is slow by the deltas that it has not read.
 pub(crate) const KEY_FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// A message, encoded once and shared by all subscribers.
@@ -30,7 +30,7 @@ pub struct Message {
     pub epoch: Epoch,
     /// Its JSON.
     pub body: Bytes,
-    /// Whether it is a snapshot of all.
+    /// Whether it is a snapshot of the whole state.
     pub is_key_frame: bool,
 }
 
@@ -142,7 +142,7 @@ impl Log {
         });
     }
 
-    /// Those after a clock value, at most about `bytes` of them, but one at least. `begins`: how often the log had begun
+    /// The messages after a clock value, at most about `bytes` of them, but one at least. `begins`: how often the log had begun
     /// when the subscriber came to that clock value.
     pub(crate) fn read(&self, after: Seen, begins: u64, bytes: usize) -> Read {
         let kept = self.kept();
@@ -165,7 +165,7 @@ impl Log {
         if taken.is_empty() { Read::Nothing } else { Read::Messages(taken) }
     }
 
-    /// How often it was begun anew, and the history that it is of now.
+    /// How often the log was begun anew, and the epoch of its messages now.
     pub(crate) fn begins(&self) -> (u64, Option<Epoch>) {
         let kept = self.kept();
         (kept.begins, kept.epoch)
@@ -176,7 +176,7 @@ impl Log {
         self.kept().reaches_back_to(seen)
     }
 
-    /// Whether at most `messages` came after it, and all of them are kept.
+    /// Whether at most `messages` messages came after `seen`, and the log has all of them.
     pub(crate) fn is_near(&self, seen: Seen, messages: u64) -> bool {
         let kept = self.kept();
         kept.reaches_back_to(seen) && kept.latest() - seen.clock <= messages

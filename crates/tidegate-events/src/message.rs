@@ -65,15 +65,15 @@ mod tests {
     fn messages_are_byte_for_byte_as_stated() {
         let rules =
             StreamRules { mode: Mode::StrictlyOnce, duration_ms: 10_000, max_events: 10, snapshot_every_ms: 10_000 };
-        let (mut timeline, mut told) = (Timeline::default(), Vec::new());
+        let (mut timeline, mut messages) = (Timeline::default(), Vec::new());
         let now = Micros::from_millis(1_700_000_000_000);
-        let mut tell = |step: &Step, timeline: &Timeline| told.extend(of_step(step, timeline, None));
-        timeline.start(&rules, Default::default(), now, &mut tell);
+        let mut note = |step: &Step, timeline: &Timeline| messages.extend(of_step(step, timeline, None));
+        timeline.start(&rules, Default::default(), now, &mut note);
         for text in ["taco", "a\"\\\n\u{1}🌮", "taco"] {
-            let _ = timeline.submit(&rules, text, now, &mut tell);
+            let _ = timeline.submit(&rules, text, now, &mut note);
         }
-        timeline.advance(&rules, Micros::from_millis(1_700_000_009_999), &mut tell);
-        told.push(key_frame(&timeline, "00000000a1b2c".parse().ok()));
+        timeline.advance(&rules, Micros::from_millis(1_700_000_009_999), &mut note);
+        messages.push(key_frame(&timeline, "00000000a1b2c".parse().ok()));
         let expected = [
             r#"{"clock":1,"snapshot":[],"messageType":"KEY_FRAME"}"#,
             r#"{"clock":2,"eventTime":{"event":"taco","time":1700000000000},"messageType":"SUBMITTED_EVENT"}"#,
@@ -81,6 +81,6 @@ mod tests {
             r#"{"clock":4,"eventTime":{"event":"taco","time":1700000000000},"messageType":"INVALIDATED_EVENT"}"#,
             r#"{"clock":4,"snapshot":[{"event":"taco","time":1700000000000,"status":"Invalid"},{"event":"a\"\\\n\u0001🌮","time":1700000000000,"status":"Valid"}],"epoch":"00000000a1b2c","messageType":"KEY_FRAME"}"#,
         ];
-        assert_eq!(told, expected);
+        assert_eq!(messages, expected);
     }
 }

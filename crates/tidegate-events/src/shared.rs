@@ -35,17 +35,17 @@ const READ_COUNT: &[u8] = b"512";
 const PAGE_COUNT: &[u8] = b"2048";
 /// How long a read waits for news. Less than a connection may be silent.
 const READ_BLOCK_MS: &[u8] = b"400";
-/// How long an answer may take, and how long one with all of a stream.
+/// How long a reply may take, and how long a reply that holds a whole stream.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const COPY_WITHIN: Duration = Duration::from_secs(10);
-/// How long after a failure the same is tried again.
+/// How long to wait after a failure before the next try.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// Longest sleep of the publishing task: another server may have taken an event.
 const SLEEP_MAX: Duration = Duration::from_millis(250);
 /// Most calls in a row for one submission, when very much is due.
 const CALLS_MAX: usize = 10_000;
 
-/// Why streams cannot be kept there.
+/// Why streams cannot be kept in a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenError(pub(crate) String);
 
@@ -81,11 +81,11 @@ enum Meets {
 
 struct Mirror {
     timeline: Timeline,
-    /// Of that history; before it is known, what this server offers if there is none.
+    /// The epoch of the history; before that is known, the epoch that this server offers if Redis has none.
     epoch: Epoch,
     /// When the next key frame is due.
     frame_ms: u64,
-    /// The state was lost: all must be read anew.
+    /// The state was lost: the whole stream must be read again.
     stale: bool,
 }
 
@@ -131,7 +131,7 @@ impl Shared {
                 }
             }
         }
-        let cause = "more is due than it can publish".to_owned();
+        let cause = "more events are due than the store can publish".to_owned();
         Err(SubmitError::Unavailable { what: "the store is too slow", cause })
     }
 
@@ -142,11 +142,11 @@ impl Shared {
         let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
         let reply = self.redis.eval(transition_script(), &self.keys, &arguments, ANSWER_WITHIN).await?;
         let transition = Transition::read(&reply).ok_or_else(|| self.redis.senseless("a transition"))?;
-        self.heard(&transition);
+        self.note(&transition);
         Ok(transition)
     }
 
-    fn heard(&self, transition: &Transition) {
+    fn note(&self, transition: &Transition) {
         let theirs = i64::try_from(transition.now_ms.saturating_mul(1_000)).unwrap_or(i64::MAX);
         let ours = i64::try_from((self.now)().get()).unwrap_or(i64::MAX);
         self.ahead_us.store(theirs - ours, Relaxed);
@@ -171,7 +171,9 @@ impl Shared {
     /// The store was never found since the start: there is no history to show.
     pub(crate) fn failure(&self) -> Option<Unavailable> {
         let what = "the store does not answer";
-        self.log.is_unknown().then(|| Unavailable { what, cause: "it was not reached since the start".to_owned() })
+        self.log
+            .is_unknown()
+            .then(|| Unavailable { what, cause: "the store was not reached since the start".to_owned() })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -183,7 +185,7 @@ impl Shared {
         self.log.close();
     }
 
-    /// Publishes what is due, like every other server: the first to come does it.
+    /// Publishes due events. Every server tries; the first call of the script does it.
     async fn publish(&self) {
         let mut what = "start";
         loop {
@@ -214,7 +216,7 @@ impl Shared {
         Duration::from_micros(due.saturating_sub(now).get())
     }
 
-    /// Follows the shared log, from a copy of all on.
+    /// Copies the whole stream, then follows the shared log.
     async fn follow(&self, reader: &Redis) {
         let mut in_sync = false;
         loop {
@@ -227,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// Copies all: the mirror, and what the log holds that this server has not sent (promise C6). Over the reader's connection:
+    /// Copies the stream: the mirror, and the messages in the log that this server has not sent (promise C6). Over the reader's connection:
     /// a large stream would hold up the decisions behind it.
     async fn copy(&self, reader: &Redis) -> Result<bool, StoreError> {
         let [head, records, incubating, ..] = &self.keys;
@@ -237,13 +239,13 @@ impl Shared {
         let (known, ours) = self.mirror().place();
         let is_same = known > 0 && dump.epoch == Some(ours);
         let Some(epoch) = dump.epoch.filter(|_| dump.clock > 0 && (dump.clock >= known || !is_same)) else {
-            // No server has begun it, or Redis came back with less than was sent; the publishing task is about to say so there.
+            // No server has begun the stream, or Redis came back with less than was sent; the publishing task is about to note that in Redis.
             sleep(Duration::from_millis(5)).await;
             return Ok(false);
         };
         let sent = match is_same {
             true => known,
-            // Another history: it goes on here with the key frame that this server caused when it noticed, if it has.
+            // Another history: it goes on here with the key frame that this server caused when it noticed the loss, if it did.
             false if known > 0 && dump.anew > known => dump.anew - 1,
             false => 0,
         };
@@ -259,7 +261,7 @@ impl Shared {
         if goes_on || (begins_anew && known > 0 && first > known) {
             self.log.push(messages);
         } else {
-            // Before the key frame after a loss there is nothing more to be had: a subscriber that stood anywhere there goes on with it.
+            // Nothing from before the key frame after a loss is left: a subscriber at any clock value before it goes on with that key frame.
             let before = if begins_anew { 0 } else { first - 1 };
             self.log.begin(before, epoch, messages);
         }
@@ -295,7 +297,7 @@ impl Shared {
         }
     }
 
-    /// Reads what is new; false when something is missing.
+    /// Reads the new steps; false when a step is missing.
     async fn read(&self, reader: &Redis) -> Result<bool, StoreError> {
         let after = format!("{}-0", self.mirror().timeline.clock());
         let log = &self.keys[4];
@@ -337,7 +339,7 @@ impl Shared {
 }
 
 impl Mirror {
-    /// How far it has come.
+    /// The clock value and the epoch that the mirror has reached.
     fn place(&self) -> (u64, Epoch) {
         (self.timeline.clock(), self.epoch)
     }

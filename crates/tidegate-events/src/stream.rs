@@ -15,9 +15,9 @@ use tokio::time::timeout;
 /// anew for each of many subscribers that come at once would hold the stream up, and each would keep a text of its own until its client has
 /// read it.
 const SHARED_BYTES: usize = 4 << 10;
-/// And for so many messages, or as many as are about as long as itself.
+/// A snapshot is used again for so many messages, or for as many as are about as long as itself.
 const SHARED_FOR: u64 = 4_096;
-/// About what a delta has.
+/// About the bytes of a delta.
 const DELTA_BYTES: usize = 128;
 
 /// How long a snapshot or a subscription may take to begin: it waits for the disk or the store.
@@ -28,7 +28,7 @@ pub const READ_WITHIN: Duration = Duration::from_secs(2);
 pub struct Unavailable {
     /// For clients.
     pub what: &'static str,
-    /// For people who look after the server; may be empty.
+    /// For operators; may be empty.
     pub cause: String,
 }
 
@@ -90,13 +90,13 @@ impl Snapshot {
 /// Why a submission was not decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SubmitError {
-    /// The text is none: a sentence with the bound and the remedy.
+    /// The text is no event: a sentence with the bound and the remedy.
     Event(String),
     /// The stream cannot take events now. Whether this one was taken is not known.
     Unavailable {
         /// For clients.
         what: &'static str,
-        /// For people who look after the server; may be empty.
+        /// For operators; may be empty.
         cause: String,
     },
 }
@@ -153,7 +153,7 @@ impl Stream {
         answered
     }
 
-    /// What it did since the start.
+    /// The counters of the stream since the start.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let [submitted, conflict, full, unavailable] = self.outcomes.each_ref().map(|count| count.load(Relaxed));
@@ -175,7 +175,7 @@ impl Stream {
     /// All incubating events; given once everything in it is durable.
     ///
     /// # Errors
-    /// When it is not within [`READ_WITHIN`].
+    /// When the stream does not answer within [`READ_WITHIN`].
     pub async fn snapshot(&self) -> Result<Snapshot, Unavailable> {
         self.in_time(self.durable_snapshot()).await
     }
@@ -212,7 +212,7 @@ impl Stream {
     /// with a snapshot (promise C5).
     ///
     /// # Errors
-    /// When it cannot begin within [`READ_WITHIN`].
+    /// When the subscription cannot begin within [`READ_WITHIN`].
     pub async fn subscribe(self: &Arc<Stream>, from: Option<Seen>) -> Result<Subscription, Unavailable> {
         self.in_time(self.begin(from)).await
     }

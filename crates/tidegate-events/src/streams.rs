@@ -37,7 +37,7 @@ struct Restored {
 pub struct Streams {
     streams: Vec<Arc<Stream>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Held while it is open; the operating system lets go of it even after kill -9.
+    /// The folder's lock, held while the streams are open; the operating system releases it even after kill -9.
     lock: Option<File>,
 }
 
@@ -55,14 +55,14 @@ impl Opening {
         Ok(Opening { read, lock })
     }
 
-    /// The latest time in any of them: the clock must not start before it.
+    /// The latest time in any stream: the clock must not start before it.
     #[must_use]
     pub fn horizon(&self) -> Micros {
         let latest = self.read.iter().map(|one| one.timeline.horizon_ms()).max();
         Micros::from_millis(latest.map_or(0, |ms| ms + 1))
     }
 
-    /// What people should know of: torn tails that were cut.
+    /// Warnings for operators: torn tails that were cut.
     pub fn notes(&self) -> impl Iterator<Item = &str> {
         self.read.iter().filter_map(|one| one.cut.as_deref())
     }
@@ -70,7 +70,7 @@ impl Opening {
     /// Begins service: overdue events end, each stream's key frame is published, and its thread runs.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// When a thread cannot be started.
     pub fn start(self, now: &Now) -> std::io::Result<Streams> {
         let mut streams = Streams::default();
         streams.lock = self.lock;
@@ -121,7 +121,7 @@ impl Streams {
         Ok(streams)
     }
 
-    /// All of them, in the order of the configuration.
+    /// All streams, in the order of the configuration.
     #[must_use]
     pub fn all(&self) -> &[Arc<Stream>] {
         &self.streams
@@ -139,7 +139,7 @@ impl Streams {
         self.streams.iter().find(|stream| stream.spec.rules.mode == mode)
     }
 
-    /// Stops all, after what they have to commit; subscriptions end. Blocks until then.
+    /// Stops all streams after their last commits; subscriptions end. Blocks until then.
     pub fn stop(&self) {
         self.streams.iter().for_each(|stream| stream.line.stop());
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));

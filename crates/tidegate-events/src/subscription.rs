@@ -25,7 +25,7 @@ pub struct Subscription {
 /// Why a subscription ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// It was too slow: the message after this clock value has left the log.
+    /// The subscriber was too slow: the message after this clock value has left the log.
     Behind(u64),
     /// The store lost something, or may have: what follows this clock value is not what was to follow.
     Anew(u64),
@@ -72,7 +72,7 @@ impl Subscription {
         self.after.clock
     }
 
-    /// How many listened when it came: a number that tells subscribers of a time apart.
+    /// How many subscribers there were when this one came: subscribers that come at one time have different numbers.
     #[must_use]
     pub fn place(&self) -> u64 {
         self.place
@@ -81,7 +81,7 @@ impl Subscription {
     /// The next messages, at least one; waits for it. Nothing is lost when the future is dropped.
     ///
     /// # Errors
-    /// When it was too slow, or there will be no more.
+    /// When the subscriber was too slow, or there will be no more messages.
     pub async fn next(&mut self) -> Result<Vec<Message>, Cut> {
         if let Some(Snapshot { clock, epoch, body }) = self.snapshot.take() {
             return Ok(vec![Message { clock, epoch, body, is_key_frame: true }]);
@@ -136,9 +136,9 @@ mod tests {
         log.push((1..=3).map(|clock| message(clock, clock == 1)));
         let mut subscription = Subscription::after(Arc::clone(&log), 2.into());
         log.push([message(1_000_004, true), message(1_000_005, false)]);
-        let told = subscription.next().await.unwrap();
-        assert_eq!(told, [message(3, false), message(1_000_004, true), message(1_000_005, false)]);
-        // One that is still where the log goes on has missed nothing.
+        let received = subscription.next().await.unwrap();
+        assert_eq!(received, [message(3, false), message(1_000_004, true), message(1_000_005, false)]);
+        // A subscriber that stands where the log goes on has missed nothing.
         log.begin(
             1_000_003,
             EPOCH.parse().unwrap(),
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(log.cut.load(Relaxed), 0, "it was not slow");
     }
 
-    /// A history that is shorter than the one before must not be waited for until it has come as far.
+    /// A subscriber must not wait until a shorter history has come as far as the history before.
     #[tokio::test]
     async fn c2_a_log_that_begins_anew_below_says_so() {
         let log = Arc::new(Log::new(0, EPOCH.parse().unwrap()));
@@ -158,7 +158,7 @@ mod tests {
         let mut subscription = Subscription::after(Arc::clone(&log), 30.into());
         log.begin(0, EPOCH.parse().unwrap(), [message(1, true)]);
         assert_eq!(subscription.next().await, Err(Cut::Anew(30)));
-        // Nor is one that has come as far the same.
+        // A history that has come as far is not the same history either.
         let mut subscription = Subscription::after(Arc::clone(&log), 1.into());
         let other = Message { epoch: "00000000a1b2d".parse().unwrap(), ..message(1, true) };
         let next = Message { epoch: other.epoch, ..message(2, false) };

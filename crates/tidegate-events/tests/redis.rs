@@ -32,16 +32,16 @@ async fn next(subscription: &mut Subscription) -> Result<Vec<String>, Cut> {
 }
 
 /// The next so many messages: clock and type.
-async fn told(subscription: &mut Subscription, count: usize) -> Vec<String> {
-    let mut told = Vec::new();
-    while told.len() < count {
+async fn received(subscription: &mut Subscription, count: usize) -> Vec<String> {
+    let mut received = Vec::new();
+    while received.len() < count {
         for body in next(subscription).await.unwrap() {
             let clock = body.strip_prefix("{\"clock\":").unwrap().split(',').next().unwrap();
             let kind = body.rsplit("\"messageType\":\"").next().unwrap().trim_end_matches("\"}");
-            told.push(format!("{clock} {kind}"));
+            received.push(format!("{clock} {kind}"));
         }
     }
-    told
+    received
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn c1_c2_c3_e3_what_one_server_takes_all_push_in_order_and_on_time() {
     let (one, two) = (one.get("orders").unwrap(), two.get("orders").unwrap());
     let (mut at_one, mut at_two) = (one.subscribe(None).await.unwrap(), two.subscribe(None).await.unwrap());
     for subscription in [&mut at_one, &mut at_two] {
-        assert_eq!(told(subscription, 1).await, ["1 KEY_FRAME"]);
+        assert_eq!(received(subscription, 1).await, ["1 KEY_FRAME"]);
     }
     let submitted = Instant::now();
     assert_eq!(one.submit(b"a").await, Ok(Outcome::Submitted { clock: 2 }));
@@ -60,7 +60,7 @@ async fn c1_c2_c3_e3_what_one_server_takes_all_push_in_order_and_on_time() {
     assert_eq!(two.submit(b"b/\"\\\n\0b").await, Ok(Outcome::Submitted { clock: 4 }));
     for subscription in [&mut at_one, &mut at_two] {
         let expected = ["2 SUBMITTED_EVENT", "3 INVALIDATED_EVENT", "4 SUBMITTED_EVENT", "5 PUBLISHED_EVENT"];
-        assert_eq!(told(subscription, 4).await, expected);
+        assert_eq!(received(subscription, 4).await, expected);
     }
     let took = submitted.elapsed();
     assert!(took >= Duration::from_millis(399) && took < Duration::from_millis(1_500), "{took:?}");
@@ -68,9 +68,9 @@ async fn c1_c2_c3_e3_what_one_server_takes_all_push_in_order_and_on_time() {
     let three = open(&server, &spec).await;
     let three = three.get("orders").unwrap();
     let mut resumed = three.subscribe(Some(3.into())).await.unwrap();
-    assert_eq!(told(&mut resumed, 2).await, ["4 SUBMITTED_EVENT", "5 PUBLISHED_EVENT"]);
+    assert_eq!(received(&mut resumed, 2).await, ["4 SUBMITTED_EVENT", "5 PUBLISHED_EVENT"]);
     let _ = three.submit(b"c").await.unwrap();
-    assert_eq!(told(&mut at_one, 1).await, ["6 SUBMITTED_EVENT"]);
+    assert_eq!(received(&mut at_one, 1).await, ["6 SUBMITTED_EVENT"]);
     let (ours, theirs) = (one.snapshot().await.unwrap(), three.snapshot().await.unwrap());
     assert_eq!(ours.body, theirs.body);
     assert!(String::from_utf8(ours.body.to_vec()).unwrap().contains("\"event\":\"c\""));
@@ -82,14 +82,14 @@ async fn a_redis_that_is_away_is_told_and_waited_for() {
     let streams = open(&server, &spec(200)).await;
     let stream = streams.get("orders").unwrap();
     let mut subscription = stream.subscribe(None).await.unwrap();
-    assert_eq!(told(&mut subscription, 1).await, ["1 KEY_FRAME"]);
+    assert_eq!(received(&mut subscription, 1).await, ["1 KEY_FRAME"]);
     let _ = stream.submit(b"a").await.unwrap();
     server.signal("STOP");
     let away = timeout(Duration::from_secs(10), stream.submit(b"b")).await.expect("an answer in time");
     assert!(matches!(away, Err(SubmitError::Unavailable { .. })), "{away:?}");
     server.signal("CONT");
     // a is published late, b may or may not have been taken; then all is as before.
-    let seen = told(&mut subscription, 2).await;
+    let seen = received(&mut subscription, 2).await;
     assert_eq!(seen[0], "2 SUBMITTED_EVENT");
     let back = Instant::now();
     while stream.submit(format!("{:?}", back.elapsed()).as_bytes()).await.is_err() {
@@ -105,14 +105,14 @@ async fn c1_a_redis_that_lost_its_data_is_noticed_and_subscribers_begin_again() 
     let stream = streams.get("orders").unwrap();
     let mut subscription = stream.subscribe(None).await.unwrap();
     let _ = stream.submit(b"a").await.unwrap();
-    assert_eq!(told(&mut subscription, 2).await.last().unwrap(), "2 SUBMITTED_EVENT");
+    assert_eq!(received(&mut subscription, 2).await.last().unwrap(), "2 SUBMITTED_EVENT");
     server.command(&["FLUSHALL"]);
     // In the clock there is a gap, and right after it the key frame that heals it.
-    let first = told(&mut subscription, 1).await.remove(0);
+    let first = received(&mut subscription, 1).await.remove(0);
     let (clock, kind) = first.split_once(' ').unwrap();
     assert!(kind == "KEY_FRAME" && clock.parse::<u64>().unwrap() > 1_000_000, "{first}");
     let mut again = stream.subscribe(Some(2.into())).await.unwrap();
-    assert_eq!(told(&mut again, 1).await, [first]);
+    assert_eq!(received(&mut again, 1).await, [first]);
     assert!(matches!(stream.submit(b"a").await, Ok(Outcome::Submitted { .. })), "what incubated is lost with the data");
 }
 
@@ -124,12 +124,12 @@ async fn c1_c2_e3_two_servers_on_a_cluster() {
     let two = Streams::on_store(vec![spec], &url, &now()).await.unwrap();
     let (one, two) = (one.get("orders").unwrap(), two.get("orders").unwrap());
     let mut at_two = two.subscribe(None).await.unwrap();
-    assert_eq!(told(&mut at_two, 1).await, ["1 KEY_FRAME"]);
+    assert_eq!(received(&mut at_two, 1).await, ["1 KEY_FRAME"]);
     assert_eq!(one.submit(b"a").await, Ok(Outcome::Submitted { clock: 2 }));
     assert!(matches!(two.submit(b"a").await, Ok(Outcome::Conflict { .. })));
     assert_eq!(two.submit(b"b").await, Ok(Outcome::Submitted { clock: 4 }));
     let expected = ["2 SUBMITTED_EVENT", "3 INVALIDATED_EVENT", "4 SUBMITTED_EVENT", "5 PUBLISHED_EVENT"];
-    assert_eq!(told(&mut at_two, 4).await, expected);
+    assert_eq!(received(&mut at_two, 4).await, expected);
 }
 
 #[tokio::test]

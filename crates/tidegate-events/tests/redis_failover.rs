@@ -1,6 +1,6 @@
 //! Streams on a Redis that fails over or comes back with less: what a subscriber may see then (C1, C2, C3, E1, E2).
 //!
-//! Redis replicates after it has answered, so a failover may lose what was acknowledged and told. What must hold all the
+//! Redis replicates after it has answered, so a failover may lose what was acknowledged and sent. What must hold all the
 //! same: no clock value means two things, messages are contiguous from one key frame after a loss to the next loss, and
 //! whatever was acknowledged while all was well comes to its end.
 //!
@@ -46,7 +46,7 @@ fn parts(body: &str) -> (&str, Option<&str>) {
     (kind, event)
 }
 
-/// One who listens, comes back when it is cut, and believes nothing that is not promised.
+/// A subscriber that comes back when it is cut, and checks every message against the promises.
 #[derive(Default)]
 struct Listener {
     clock: Option<u64>,
@@ -168,7 +168,7 @@ impl Load {
         }
     }
 
-    /// Stops, and judges all. `outages`: from when to when the store was losing writes. Gives what each listener heard.
+    /// Stops, and checks every promise. `outages`: from when to when the store was losing writes. Returns the messages that each listener got.
     async fn end(self, what: &str, outages: &[(Instant, Instant)]) -> Vec<BTreeMap<u64, String>> {
         self.stop.store(true, Relaxed);
         sleep(Duration::from_millis(DURATION_MS + 1_500)).await;
@@ -177,16 +177,16 @@ impl Load {
             assert!(snapshot.body.starts_with(format!("{{\"clock\":{},\"snapshot\":[]", snapshot.clock).as_bytes()));
             assert!(listener.lock().unwrap().state.is_empty(), "C3: {:?}", listener.lock().unwrap().state);
         }
-        let mut told: BTreeMap<u64, String> = BTreeMap::new();
+        let mut by_clock: BTreeMap<u64, String> = BTreeMap::new();
         for listener in &self.listeners {
             for (clock, body) in &listener.lock().unwrap().seen {
-                let known = told.entry(*clock).or_insert_with(|| body.clone());
+                let known = by_clock.entry(*clock).or_insert_with(|| body.clone());
                 assert_eq!(known, body, "C1: two messages have the clock value {clock}");
             }
         }
         // Between two losses every event has one end. A publication that is lost is made again afterwards.
         let (mut ends, mut last, mut era, mut again): (HashMap<&str, u64>, _, _, _) = (HashMap::new(), 0, 0, 0);
-        for (clock, body) in &told {
+        for (clock, body) in &by_clock {
             era += u64::from(*clock > last + 900_000);
             last = *clock;
             if let ("PUBLISHED_EVENT", Some(event)) = parts(body) {
@@ -203,8 +203,8 @@ impl Load {
             assert!(excused, "E1: {event} was acknowledged while all was well, and is lost");
         }
         let anew: Vec<usize> = self.listeners.iter().map(|listener| listener.lock().unwrap().anew).collect();
-        assert!(self.listeners.iter().all(|listener| listener.lock().unwrap().cuts.is_empty()), "nobody is cut");
-        let (all, messages) = (acknowledged.len(), told.len());
+        assert!(self.listeners.iter().all(|listener| listener.lock().unwrap().cuts.is_empty()), "no subscriber is cut");
+        let (all, messages) = (acknowledged.len(), by_clock.len());
         println!(
             "{what}: {all} acknowledged, {} lost, {again} published again, {messages} messages, begun anew {anew:?}",
             lost.len()
@@ -228,7 +228,7 @@ async fn submit(
         match stream.submit(event.as_bytes()).await {
             Ok(Outcome::Submitted { .. }) => acknowledged.lock().unwrap().push((event, Instant::now())),
             Ok(other) => panic!("{event}: {other:?}"),
-            // Nobody knows what became of it.
+            // Whether it was taken is not known.
             Err(_) => {}
         }
         sleep(Duration::from_millis(5)).await;
@@ -284,8 +284,8 @@ async fn e1_e2_c1_c2_c3_cluster_failovers_under_load() {
     load.end("cluster", &outages).await;
 }
 
-/// A Redis that comes back with all its data loses nothing, and whatever stands in its log is told by every server. Once
-/// publications were in it that nobody was told of.
+/// A Redis that comes back with all its data loses nothing, and every server sends whatever stands in its log. Once
+/// publications were in the log that no subscriber was sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e1_c1_c2_c6_a_redis_that_is_restarted_with_its_data_under_load() {
     let mut server = Server::redis(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -296,15 +296,15 @@ async fn e1_c1_c2_c6_a_redis_that_is_restarted_with_its_data_under_load() {
         server.start_again(&[]);
     }
     load.more(300).await;
-    let heard = load.end("restarted with its data", &[]).await;
+    let received = load.end("restarted with its data", &[]).await;
     let log = server.command(&["XRANGE", "tg:{stream/orders}:log", "-", "+"]);
     let ids = log.lines().filter_map(|line| line.strip_suffix("-0")?.parse::<u64>().ok());
     let ids: Vec<u64> = ids.collect();
-    for seen in heard {
+    for seen in received {
         let (first, last) = (*seen.keys().next().unwrap(), *seen.keys().next_back().unwrap());
         let missing: Vec<&u64> =
             ids.iter().filter(|id| (first..=last).contains(id) && !seen.contains_key(id)).collect();
-        assert!(missing.is_empty(), "C6: {missing:?} stand in the log and were not told");
+        assert!(missing.is_empty(), "C6: {missing:?} stand in the log and were not sent");
     }
 }
 
@@ -314,7 +314,7 @@ async fn next(subscription: &mut Subscription) -> Result<Vec<(u64, String)>, Cut
 }
 
 /// What a failover to a replica that lags does, without chance: a Redis comes back with what it had some writes ago.
-/// The server that had told those to its subscribers has gone with it; another takes new events, so that the clock
+/// The server that had sent those messages to its subscribers has gone with it; another takes new events, so that the clock
 /// would come to the same values again with other messages. A subscriber that resumes must not be given those.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c1_c2_a_redis_that_came_back_with_less_than_was_told_goes_on_above_it() {
@@ -361,18 +361,18 @@ async fn c1_c2_c3_subscribers_of_a_server_that_lives_on_begin_anew() {
     let (stream, other) = (one.get("orders").unwrap(), two.get("orders").unwrap());
     let listener = Arc::new(Mutex::new(Listener::default()));
     let listening = tokio::spawn(listen(Arc::clone(stream), Arc::clone(&listener)));
-    let hears = async |event: &str| {
+    let gets = async |event: &str| {
         let since = Instant::now();
         while !listener.lock().unwrap().state.contains_key(event) {
-            assert!(since.elapsed() < Duration::from_secs(10), "{event} was not told");
+            assert!(since.elapsed() < Duration::from_secs(10), "{event} was not sent");
             sleep(Duration::from_millis(5)).await;
         }
     };
     let _ = other.submit(b"kept").await.unwrap();
-    hears("kept").await;
+    gets("kept").await;
     server.command(&["SAVE"]);
     let _ = other.submit(b"lost").await.unwrap();
-    hears("lost").await;
+    gets("lost").await;
     server.kill();
     server.start_again(&[]);
     let since = Instant::now();
@@ -380,7 +380,7 @@ async fn c1_c2_c3_subscribers_of_a_server_that_lives_on_begin_anew() {
         assert!(since.elapsed() < Duration::from_secs(10));
         sleep(Duration::from_millis(20)).await;
     }
-    hears("new").await;
+    gets("new").await;
     let listener = listener.lock().unwrap();
     assert_eq!(listener.state.keys().collect::<Vec<_>>(), ["kept", "new"], "C3");
     assert_eq!((listener.anew, listener.cuts.len()), (1, 0));

@@ -41,11 +41,11 @@ fn open(spec: StreamSpec, folder: Option<&Path>, hand: &Hand) -> Streams {
 }
 
 /// The next messages, as text: `clock kind event…`.
-async fn told(subscription: &mut Subscription, count: usize) -> Vec<String> {
-    let mut told = Vec::new();
-    while told.len() < count {
+async fn received(subscription: &mut Subscription, count: usize) -> Vec<String> {
+    let mut received = Vec::new();
+    while received.len() < count {
         let messages = timeout(Duration::from_secs(10), subscription.next()).await.expect("in time").unwrap();
-        told.extend(messages.iter().map(|message| {
+        received.extend(messages.iter().map(|message| {
             let text = String::from_utf8(message.body.to_vec()).unwrap();
             let kind = text.rsplit("\"messageType\":\"").next().unwrap().trim_end_matches("\"}").to_owned();
             let events: Vec<&str> =
@@ -53,7 +53,7 @@ async fn told(subscription: &mut Subscription, count: usize) -> Vec<String> {
             format!("{} {kind} {}", message.clock, events.join(" ")).trim_end().to_owned()
         }));
     }
-    told
+    received
 }
 
 #[tokio::test]
@@ -63,18 +63,18 @@ async fn c2_c3_a_subscriber_gets_a_snapshot_then_deltas_and_resumes() {
     let stream = streams.get("orders").unwrap();
     assert_eq!(stream.submit(b"a").await, Ok(Outcome::Submitted { clock: 2 }));
     let mut first = stream.subscribe(None).await.unwrap();
-    assert_eq!(told(&mut first, 1).await, ["2 KEY_FRAME a"]);
+    assert_eq!(received(&mut first, 1).await, ["2 KEY_FRAME a"]);
     hand.set(2_000);
     let conflict = Outcome::Conflict { next: Micros::from_millis(5_000) };
     assert_eq!(stream.submit(b"a").await, Ok(conflict));
     assert_eq!(stream.submit(b"b").await, Ok(Outcome::Submitted { clock: 4 }));
-    assert_eq!(told(&mut first, 2).await, ["3 INVALIDATED_EVENT a", "4 SUBMITTED_EVENT b"]);
+    assert_eq!(received(&mut first, 2).await, ["3 INVALIDATED_EVENT a", "4 SUBMITTED_EVENT b"]);
     hand.set(5_000);
-    assert_eq!(told(&mut first, 1).await, ["5 PUBLISHED_EVENT b"]);
+    assert_eq!(received(&mut first, 1).await, ["5 PUBLISHED_EVENT b"]);
     let mut resumed = stream.subscribe(Some(3.into())).await.unwrap();
-    assert_eq!(told(&mut resumed, 2).await, ["4 SUBMITTED_EVENT b", "5 PUBLISHED_EVENT b"]);
+    assert_eq!(received(&mut resumed, 2).await, ["4 SUBMITTED_EVENT b", "5 PUBLISHED_EVENT b"]);
     let mut from_the_future = stream.subscribe(Some(99.into())).await.unwrap();
-    assert_eq!(told(&mut from_the_future, 1).await, ["5 KEY_FRAME"]);
+    assert_eq!(received(&mut from_the_future, 1).await, ["5 KEY_FRAME"]);
     streams.stop();
     assert_eq!(resumed.next().await, Err(Cut::Closed(5)));
 }
@@ -99,7 +99,7 @@ async fn c5_a_resume_with_another_epoch_begins_with_a_key_frame() {
         submit(&streams, &["d", "e", "f", "g", "h"]).await;
         let seen = Seen { clock: 3, epoch: Some(snapshot.epoch) };
         let mut resumed = streams.get("orders").unwrap().subscribe(Some(seen)).await.unwrap();
-        let first = told(&mut resumed, 1).await.remove(0);
+        let first = received(&mut resumed, 1).await.remove(0);
         assert!(first.starts_with(expected), "{first}");
     }
 }
@@ -128,10 +128,10 @@ async fn e1_c1_a_restart_goes_on_exactly_and_overdue_events_end() {
             &format!("6 {end} a"),
             "7 KEY_FRAME c",
         ];
-        assert_eq!(told(&mut resumed, 5).await, expected);
+        assert_eq!(received(&mut resumed, 5).await, expected);
         let conflict = Outcome::Conflict { next: Micros::from_millis(7_500) };
         assert_eq!(stream.submit(b"c").await, Ok(conflict), "c was accepted before the restart");
-        assert_eq!(told(&mut resumed, 1).await, ["8 INVALIDATED_EVENT c"]);
+        assert_eq!(received(&mut resumed, 1).await, ["8 INVALIDATED_EVENT c"]);
     }
 }
 

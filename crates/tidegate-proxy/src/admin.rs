@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tidegate_doors::access::{Known, Needs, Refusal, Scope, What};
 use tidegate_doors::listener::{self, Bounds, Busy, Caps, Census, Connection, Watched};
-use tidegate_doors::metrics::{Registry, fill_certificates, fill_process};
+use tidegate_doors::metrics::{Format, Registry, fill_certificates, fill_process};
 use tokio::net::TcpListener;
 
 /// Monitors are few, and read what they asked for.
@@ -111,8 +111,8 @@ fn answer(state: &ProxyState, registry: &Registry, parts: &Parts) -> Response<Re
     }
     match parts.uri.path() {
         "/metrics" => {
-            let kind = "text/plain; version=0.0.4; charset=utf-8";
-            text(StatusCode::OK, kind, registry.text())
+            let format = Format::of(&parts.headers);
+            text(StatusCode::OK, format.content_type(), registry.text(format))
         }
         "/debug/vars" => {
             let mut page = state.metrics.json(state.queue.census(), state.pools.open.load(Relaxed));

@@ -56,7 +56,7 @@ impl ClientBody {
         ClientBody { incoming, silence, came: 0 }
     }
 
-    /// The client is not to blame for what takes time now.
+    /// The client's time stops while the upstream takes its own.
     pub(crate) fn pause(&mut self) {
         self.came = 0;
         self.silence.reset();
@@ -279,7 +279,7 @@ impl Watched {
         Poll::Ready((frame, over))
     }
 
-    /// Ends it, and drops what it held outside of the lock.
+    /// Ends the answer, and drops what it held outside of the lock.
     fn end(&self) {
         let mut watching = self.watching();
         let ended = std::mem::replace(&mut watching.streaming.state, State::Cut);

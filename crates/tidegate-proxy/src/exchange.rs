@@ -183,7 +183,7 @@ fn is_host(host: &[u8]) -> bool {
     !host.is_empty() && host.iter().all(|byte| OF_A_HOST.has(*byte))
 }
 
-/// Not now: 429, or 503 when it is the store that cannot say.
+/// The answer to a request that may not start: 429, or 503 when the store does not say whether it may.
 fn deny(state: &ProxyState, rules: &Rules, closed: Closed) -> Response<Reply> {
     let now = state.clock.now();
     let denial = match closed {
@@ -202,7 +202,7 @@ impl Begun {
         let Exchange { client, arrived, upstream_ticks, .. } = &self.exchange;
         let slot = match self.entry {
             Entry::Passed(slot) => slot,
-            // Boxed, like all that is seldom: what a request's future holds is copied for every request.
+            // Boxed, as it is rare: what a request's future holds is copied for every request.
             Entry::Waits(waiting, place) => {
                 let slot = Box::pin(self.exchange.wait(waiting)).await?;
                 drop(place);
@@ -219,7 +219,7 @@ impl Begun {
         let mut silence = client.idle_timeout(*upstream_ticks);
         let mut sent = poll_fn(|cx| link.poll_answer(cx, &mut silence)).await;
         if matches!(sent, Sent::UpstreamBroke(_)) {
-            // Handed over whole, so that the future has no room for it while it waits.
+            // Passed by value, so that the future keeps no room for it while it waits.
             (link, sent) = Box::pin(self.exchange.resend(link, sent, &slot, &mut silence)).await?;
         }
         match sent {
@@ -261,7 +261,7 @@ struct Ready {
     under_way: UnderWay,
 }
 
-/// What is not there at once, with what is.
+/// What a request lacks to be sent, with what it has.
 enum Missing {
     /// The client has as many under way as it may.
     UnderWay(Slot),
@@ -294,7 +294,7 @@ impl Exchange {
         }
     }
 
-    /// The same, however long it takes.
+    /// Waits for what is missing.
     async fn ready_later(&self, missing: Missing) -> Outcome<Ready> {
         let (slot, under_way) = match missing {
             Missing::UnderWay(slot) => self.start_later(slot).await?,
@@ -346,16 +346,21 @@ impl Exchange {
         self.state().charge(rules, &self.key)
     }
 
-    /// Back into line until the gate says yes, too. Nobody else of the key starts before the next window. A key that is blocked does
-    /// not wait: a block may last for days.
+    /// 429: the key is blocked, for so long.
+    fn blocked(&self, rules: &Rules, wait: Option<Micros>) -> Box<Response<Reply>> {
+        self.state().metrics.note_denied();
+        Box::new(rules.denials.denied(Reason::Blocked, wait, self.state().clock.now()))
+    }
+
+    /// Back into line until the gate allows the start, too. No other request of the key starts before the next window. A blocked key
+    /// does not wait: a block may last for days.
     async fn charged_later(&self, mut denied: Charge, ready: Ready) -> Outcome<Ready> {
         let Ready { mut link, mut slot, under_way } = ready;
         loop {
             self.client.pool().put_unused(link);
             let (until, rules) = (slot.until(), self.state().rules.load_full());
             if let Charge::Blocked(wait) = denied {
-                self.state().metrics.note_denied();
-                return Err(Box::new(rules.denials.denied(Reason::Blocked, wait, self.state().clock.now())));
+                return Err(self.blocked(&rules, wait));
             }
             slot.exhaust();
             if rules.rejects() {
@@ -370,8 +375,8 @@ impl Exchange {
         }
     }
 
-    /// Sends a request on a new connection, if the upstream had closed the one that it was sent on. Not after its window: there its start
-    /// is not counted.
+    /// Sends a request on a new connection, if the upstream had closed the one that it was sent on. Not after the request's window, as the
+    /// start would be counted in another.
     async fn resend(
         &self,
         mut link: Box<Link>,
@@ -428,7 +433,7 @@ fn answer(mut head: Head, on_upgrade: Option<OnUpgrade>, held: Held, silence: Id
         (StatusCode::SWITCHING_PROTOCOLS, None) => {
             return Err(Box::new(upstream_broke(
                 &held.client.state,
-                &io::Error::other("it switched protocols unasked"),
+                &io::Error::other("the upstream switched protocols unasked"),
             )));
         }
         _ => {
@@ -463,12 +468,12 @@ fn client_broke(error: &BodyError) -> Response<Reply> {
 }
 
 fn store_down() -> Response<Reply> {
-    let detail = "the replicas cannot agree on who may start, as their store does not answer in time; try again later";
+    let detail = "the replicas' store does not answer in time, so that it is not known whether this request may start; try again later";
     refusal(StatusCode::SERVICE_UNAVAILABLE, "store_down", detail)
 }
 
 fn stopping() -> Response<Reply> {
-    let detail = "the proxy stops; try again, it may be back";
+    let detail = "the proxy is stopping; try again later";
     let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail);
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response

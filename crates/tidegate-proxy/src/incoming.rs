@@ -66,11 +66,12 @@ fn read_one(input: &mut BytesMut, method: &Method) -> io::Result<Option<Head>> {
     let parser = httparse::ParserConfig::default();
     let outcome = parser.parse_response_with_uninit_headers(&mut parsed, input, &mut fields);
     let httparse::Status::Complete(length) = outcome.map_err(|error| bad(&error.to_string()))? else {
-        // A head that is none should not be waited for.
+        // Bytes that can be no head are refused at once.
         has_no_bare_lf(input)?;
         return if input.len() < HEAD_MAX { Ok(None) } else { Err(bad("the answer's head is too large")) };
     };
-    let status = StatusCode::from_u16(parsed.code.unwrap_or_default()).map_err(|_| bad("the status is none"))?;
+    let status = StatusCode::from_u16(parsed.code.unwrap_or_default())
+        .map_err(|_| bad("the status is not a number from 100 to 999"))?;
     let is_http11 = parsed.version == Some(1);
     // Filled where it is: what `collect` returns would be copied.
     let mut places = SmallVec::<[Place; 16]>::new();
@@ -132,7 +133,7 @@ pub(crate) struct SpeaksHttp2;
 
 impl std::fmt::Display for SpeaksHttp2 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("it speaks HTTP/2 only, and requests are forwarded in HTTP/1.1; gRPC cannot be forwarded")
+        f.write_str("the upstream speaks HTTP/2 only, and requests are forwarded in HTTP/1.1; gRPC cannot be forwarded")
     }
 }
 
@@ -148,14 +149,14 @@ fn fields_of(head: &Bytes, fields: &[Place]) -> io::Result<(HeaderMap, About)> {
     let mut headers = HeaderMap::with_capacity(fields.len());
     let mut about = About::default();
     for Place { name, value } in fields {
-        let name = HeaderName::from_bytes(&head[name.clone()]).map_err(|_| bad("a field's name is none"))?;
+        let name = HeaderName::from_bytes(&head[name.clone()]).map_err(|_| bad("a field's name is not valid"))?;
         about.note(&name, &head[value.clone()]);
         if name == CONNECTION && names_no_field(&head[value.clone()]) {
-            // For us alone, and now noted.
+            // Such a field is for the proxy alone, and is noted by now.
             continue;
         }
         let value = HeaderValue::from_maybe_shared(head.slice(value.clone()));
-        headers.append(name, value.map_err(|_| bad("a field's value is none"))?);
+        headers.append(name, value.map_err(|_| bad("a field's value is not valid"))?);
     }
     Ok((headers, about))
 }
@@ -289,7 +290,9 @@ impl Framing {
                 for field in fields {
                     let name = HeaderName::from_bytes(field.name.as_bytes());
                     let value = HeaderValue::from_bytes(field.value);
-                    let (Ok(name), Ok(value)) = (name, value) else { return Err(bad("a trailer is no field")) };
+                    let (Ok(name), Ok(value)) = (name, value) else {
+                        return Err(bad("a trailer is not a valid field"));
+                    };
                     if may_trail(&name) {
                         trailers.append(name, value);
                     }
@@ -337,7 +340,7 @@ fn size_line(input: &mut BytesMut) -> io::Result<Option<u64>> {
         return Err(bare_lf());
     }
     let digits = line[..end].split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
-    number(digits, 16).map(Some).ok_or_else(|| bad("a chunk's size is none"))
+    number(digits, 16).map(Some).ok_or_else(|| bad("a chunk's size is not a hexadecimal number"))
 }
 
 /// Takes CR LF; false: it is not all there yet.
@@ -454,8 +457,8 @@ mod tests {
         check(&format!("{ok}Content-Length: +5\r\n\r\n"), lengths);
         check(&format!("{ok}Content-Length: 9999999999999999\r\n\r\n"), lengths);
         let chunked = format!("{ok}Transfer-Encoding: chunked\r\n\r\n");
-        check(&format!("{chunked}x\r\n"), "a chunk's size is none");
-        check(&format!("{chunked}\r\n"), "a chunk's size is none");
+        check(&format!("{chunked}x\r\n"), "a chunk's size is not a hexadecimal number");
+        check(&format!("{chunked}\r\n"), "a chunk's size is not a hexadecimal number");
         check(&format!("{chunked}2\r\nokk\r\n"), "a chunk does not end where it should");
     }
 
@@ -482,6 +485,6 @@ mod tests {
     fn an_upstream_of_http2_is_named() {
         let settings = b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40\x00";
         let error = read(settings, b"").unwrap_err();
-        assert!(error.to_string().contains("it speaks HTTP/2 only"), "{error}");
+        assert!(error.to_string().contains("the upstream speaks HTTP/2 only"), "{error}");
     }
 }

@@ -28,13 +28,13 @@ pub(crate) struct Link {
     wire: Wire,
     /// Read and not yet used.
     input: BytesMut,
-    /// Of the last request: what its answer looks like depends on it.
+    /// The method of the last request: what its answer looks like depends on it.
     method: Method,
     /// The request, until its answer has come; it may be sent again on another connection while not a byte of that has.
     outgoing: Option<Outgoing>,
     /// All of the request was written, or as much as the upstream wants.
     is_written: bool,
-    /// It has served a request before: the upstream may have closed it just now.
+    /// The link has served a request before: the upstream may have closed it just now.
     is_kept: bool,
     framing: Framing,
     /// Neither side wants to close it.
@@ -190,7 +190,7 @@ impl Link {
         self.is_written = true;
         match outcome {
             Ok(()) => Ok(Turn::UpstreamAfterSome),
-            // It does not want the rest; it may have answered why.
+            // The upstream does not want the rest; it may have answered why.
             Err(OutgoingError::Upstream) => {
                 self.is_cut_short = true;
                 Ok(Turn::UpstreamAfterSome)

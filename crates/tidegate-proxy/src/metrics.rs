@@ -26,8 +26,8 @@ pub(crate) struct Metrics {
     resent: AtomicU64,
     upstream_errors: AtomicU64,
     truncated: AtomicU64,
-    left_told: Told,
-    truncated_told: Told,
+    left_logged: OncePerSecond,
+    truncated_logged: OncePerSecond,
     pub(crate) census: Arc<listener::Census>,
 }
 
@@ -45,8 +45,8 @@ impl Metrics {
             resent: AtomicU64::new(0),
             upstream_errors: AtomicU64::new(0),
             truncated: AtomicU64::new(0),
-            left_told: Told::default(),
-            truncated_told: Told::default(),
+            left_logged: OncePerSecond::default(),
+            truncated_logged: OncePerSecond::default(),
             census: Arc::new(listener::Census::new(connections)),
         }
     }
@@ -74,7 +74,7 @@ impl Metrics {
     /// A client left while its request waited, or before it was forwarded.
     pub(crate) fn note_left(&self) {
         let left = self.left.fetch_add(1, Relaxed) + 1;
-        if self.left_told.is_due() {
+        if self.left_logged.is_due() {
             info!("a client left before its request was forwarded; {left} since the start");
         }
     }
@@ -86,7 +86,7 @@ impl Metrics {
     /// The upstream broke off, or fell silent, in the middle of an answer's body.
     pub(crate) fn note_truncated(&self, why: &dyn Display) {
         let truncated = self.truncated.fetch_add(1, Relaxed) + 1;
-        if self.truncated_told.is_due() {
+        if self.truncated_logged.is_due() {
             warn!("an answer was cut short: {why}; {truncated} since the start");
         }
     }
@@ -174,14 +174,14 @@ impl Metrics {
 
 /// Lets a line of the log through once a second at most.
 #[derive(Default)]
-struct Told(Mutex<Option<Instant>>);
+struct OncePerSecond(Mutex<Option<Instant>>);
 
-impl Told {
+impl OncePerSecond {
     fn is_due(&self) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = told.is_none_or(|told| told.elapsed() >= Duration::from_secs(1));
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|last| last.elapsed() >= Duration::from_secs(1));
         if is_due {
-            *told = Some(Instant::now());
+            *last = Some(Instant::now());
         }
         is_due
     }

@@ -64,6 +64,7 @@ impl Denials {
             retry_after: wait,
             reset_after: wait,
             at: now,
+            alternative: false,
             degraded: None,
             explanation: Vec::new(),
         };
@@ -92,7 +93,7 @@ impl Denials {
 
     /// 429: all slots are in use; when one is free is not known.
     pub(crate) fn busy(&self) -> Response<Reply> {
-        let detail = "as many requests as may be are under way; try again when one has ended";
+        let detail = "all slots are in use; try again when a request has ended";
         let mut response = refusal(StatusCode::TOO_MANY_REQUESTS, "in_flight", detail);
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         response

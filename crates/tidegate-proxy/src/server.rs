@@ -34,7 +34,7 @@ impl Proxy {
     /// Starts to serve on `listener`, and what monitors ask for on `admin`, by a limiter of this gate.
     ///
     /// # Errors
-    /// When a thread or a listener cannot be had.
+    /// When a thread or a listener cannot be started.
     pub fn start(
         listener: StdListener,
         admin: Option<StdListener>,
@@ -141,7 +141,7 @@ async fn accept(
     };
     let _ = timeout(state.settings.drain_timeout, all_end).await;
     if let Some(sharing) = &mut sharing {
-        // It takes leave of the others.
+        // This replica takes itself out of the register.
         let _ = sharing.await;
     }
     drop(end);
@@ -151,7 +151,7 @@ async fn accept(
     }
 }
 
-/// Gives a connection to a worker, which may have its hands full for a moment.
+/// Gives a connection to a worker, whose queue may be full for a moment.
 async fn hand_over(accepted: Accepted, worker: &mpsc::Sender<HandedOver>) {
     // A socket that the runtime does not let go is closed; so is one whose worker is gone.
     if let Ok(handed_over) = accepted.hand_over() {
@@ -164,7 +164,7 @@ fn from_std(listener: StdListener) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-/// Lets the clock follow the world's, and forgets idle keys.
+/// Lets the clock follow the machine's, and forgets idle keys.
 async fn keep_time(state: Arc<ProxyState>) {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

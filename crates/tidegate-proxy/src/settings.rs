@@ -26,9 +26,9 @@ pub struct Policy {
     pub upstream: Upstream,
     /// The gate's limiter whose one limit says how many requests start per key and aligned window.
     pub limiter: Limiter,
-    /// Requests under way per key; 0: as many as like.
+    /// Requests under way per key; 0: no bound.
     pub in_flight: u32,
-    /// Whether the others wait.
+    /// Whether requests that may not start wait.
     pub when_limited: WhenLimited,
     /// How many may wait at once; past it, 503.
     pub max_waiting: u32,
@@ -39,7 +39,7 @@ pub struct Policy {
     pub max_waiting_per_client: Option<u32>,
     /// How many of one client may be under way; others of it wait. The same default, of `max_upstream`.
     pub max_in_flight_per_client: Option<u32>,
-    /// How long one may wait, from its arrival on; then 429.
+    /// How long a request may wait, from its arrival on; then 429.
     pub max_wait: Option<Duration>,
     /// Connections to the upstream, and so requests under way over all keys.
     pub max_upstream: u32,
@@ -139,7 +139,7 @@ pub struct Settings {
     pub store_outage: Duration,
     /// Log lines of the process that could not be written, for `/metrics`. Default: 0.
     pub log_lines_lost: fn() -> u64,
-    /// Who may ask at the admin address. Default: no tokens.
+    /// Which callers the admin address answers. Default: no tokens.
     pub access: Arc<Access>,
 }
 

@@ -43,9 +43,9 @@ impl Others {
         let seen = self.seen();
         [
             ("share", "Starts per key that this replica holds in the current window.", part.unwrap_or(0).into()),
-            ("promised", "1: the current window is promised; 0: nothing may start.", part.is_some().into()),
+            ("promised", "1: the current window is assigned; 0: nothing may start.", part.is_some().into()),
             ("replicas", "Replicas that share the limit, by what was last seen.", seen.members.len() as u64),
-            ("horizon", "The first window, by number, that is not promised.", seen.horizon),
+            ("horizon", "The first window, by number, that is not assigned.", seen.horizon),
         ]
     }
 
@@ -92,12 +92,12 @@ pub(crate) async fn renew(state: Arc<ProxyState>) {
     while !state.is_stopping() && state.replicas() == Replicas::Share(None) {
         let limiter = state.rules.load().policy.limiter.clone();
         let (name, windows) = (limiter.spec().name.clone(), state.rules.load().policy.limit().windows());
-        let tell = |seen: &Seen| {
+        let note = |seen: &Seen| {
             if let Some(schedule) = state.gate.schedule(&name) {
                 state.queue.set_share(schedule);
             }
             state.others.note(seen);
         };
-        state.gate.renew_share((&name, windows), state.stopped(), tell).await;
+        state.gate.renew_share((&name, windows), state.stopped(), note).await;
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Counting {
     granted: AtomicU64,
     failed: AtomicU64,
     /// When the store last answered, in microseconds.
-    heard: AtomicU64,
+    answered_at: AtomicU64,
     outage: Mutex<Option<Outage>>,
 }
 
@@ -41,7 +41,7 @@ struct Outage {
 /// Quota requests that are out at once, each of another key.
 const OUT_MAX: usize = 1_000;
 /// How long the last quota requests may take when the proxy stops.
-const FAREWELL: Duration = Duration::from_secs(1);
+const LAST_REPORTS_WITHIN: Duration = Duration::from_secs(1);
 /// Longest sleep: the clock may be set ahead meanwhile.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
@@ -67,7 +67,7 @@ impl Counting {
         let mut outage = self.lock();
         match outcome {
             Ok(grant) => {
-                self.heard.store(now.get(), Relaxed);
+                self.answered_at.store(now.get(), Relaxed);
                 self.granted.fetch_add(grant.granted.into(), Relaxed);
                 if outage.take().is_some() {
                     info!("the store answers again: the replicas share one count");
@@ -95,7 +95,7 @@ pub(crate) async fn count(state: Arc<ProxyState>, ended: oneshot::Receiver<()>) 
     let _ = state.counting.client.set(Arc::clone(&client));
     let mut carrier = Carrier { state: &state, client, out: JoinSet::new() };
     carrier.carry_until(ended).await;
-    let _ = timeout(FAREWELL, carrier.settle()).await;
+    let _ = timeout(LAST_REPORTS_WITHIN, carrier.settle()).await;
 }
 
 struct Carrier<'a> {
@@ -151,8 +151,8 @@ impl Carrier<'_> {
     /// because this replica is not ready.
     fn probe(&mut self) {
         let (now, beat) = (self.state.clock.now(), self.client.beat().as_micros());
-        let heard = self.state.counting.heard.load(Relaxed);
-        if u128::from(now.get().abs_diff(heard)) < beat || !self.out.is_empty() {
+        let answered_at = self.state.counting.answered_at.load(Relaxed);
+        if u128::from(now.get().abs_diff(answered_at)) < beat || !self.out.is_empty() {
             return;
         }
         let limit = self.state.rules.load().policy.limit();
@@ -233,10 +233,10 @@ pub(crate) fn push_metrics(state: &ProxyState, page: &mut Page) {
 /// The same in the JSON summary, with names.
 pub(crate) fn push_json(state: &ProxyState, page: &mut String) {
     let Some(client) = state.counting.client.get() else { return };
-    let Counting { granted, failed, heard, .. } = &state.counting;
+    let Counting { granted, failed, answered_at, .. } = &state.counting;
     // The object's own brace.
     page.truncate(page.trim_end().len() - 1);
-    let seen = state.clock.now().get().saturating_sub(heard.load(Relaxed));
+    let seen = state.clock.now().get().saturating_sub(answered_at.load(Relaxed));
     let _ = writeln!(
         page,
         ",\"replica\":\"{}\",\"granted\":{},\"round_trips\":{},\"store_failures\":{},\"seen_us\":{seen}}}",

@@ -11,10 +11,12 @@ use crate::share::Others;
 use crate::shared_counting::{self, Counting};
 use crate::window_clock::WindowClock;
 use arc_swap::ArcSwap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use tidegate::{Gate, Limit, Limiter, Micros, Replicas, Verdict};
-use tidegate_core::all_or_nothing::Reason;
+use std::task::{Context, Waker};
+use tidegate::{Door, Gate, Hit, HitAnswer, Limit, Limiter, Micros, Replicas, Verdict};
+use tidegate_core::all_or_nothing::{Reason, Ruling};
 use tidegate_core::replicas::Schedule;
 use tidegate_core::turnstile::Bounds;
 use tidegate_doors::listener::ticks;
@@ -53,6 +55,16 @@ pub(crate) enum Charge {
     Blocked(Option<Micros>),
 }
 
+impl Charge {
+    fn of(ruling: &Ruling) -> Charge {
+        match ruling.decision.verdict {
+            Verdict::Allow => Charge::Allowed,
+            Verdict::Deny { retry_after } if ruling.reason == Reason::Blocked => Charge::Blocked(retry_after),
+            Verdict::Deny { .. } => Charge::Limited,
+        }
+    }
+}
+
 /// A policy, ready to be used.
 pub(crate) struct Rules {
     pub(crate) policy: Policy,
@@ -77,6 +89,7 @@ impl Rules {
 
 impl ProxyState {
     pub(crate) fn new(gate: Gate, policy: Policy, settings: Settings) -> ProxyState {
+        let gate = gate.at(Door::Proxy);
         let clock = WindowClock::new(gate.clock().clone());
         let schedule = assigned(&policy.limiter);
         let is_enforced = policy.limiter.is_enforced();
@@ -118,19 +131,38 @@ impl ProxyState {
     /// Charges a start at the gate. Where replicas share one count, the store has charged it, and only a block is looked for.
     pub(crate) fn charge(&self, rules: &Rules, key: &[u8]) -> Charge {
         if self.shares_counts {
-            let Some(until) = self.gate.blocked_together(key) else { return Charge::Allowed };
-            let left = until.saturating_sub(self.clock.now());
-            return if left > Micros::ZERO { Charge::Blocked(Some(left)) } else { Charge::Allowed };
+            return self.shared_block(rules, key);
         }
-        let ruling = match self.gate.hit_on(&rules.policy.limiter, key, 1) {
-            Ok(Some(ruling)) => ruling,
+        match self.gate.hit_on(&rules.policy.limiter, key, 1) {
+            Ok(Some(ruling)) => Charge::of(&ruling),
             // A disabled limiter, or a key that cannot be one.
-            Ok(None) | Err(_) => return Charge::Allowed,
-        };
-        match ruling.decision.verdict {
-            Verdict::Allow => Charge::Allowed,
-            Verdict::Deny { retry_after } if ruling.reason == Reason::Blocked => Charge::Blocked(retry_after),
-            Verdict::Deny { .. } => Charge::Limited,
+            Ok(None) | Err(_) => Charge::Allowed,
+        }
+    }
+
+    /// What the gate would say of a start; charges nothing.
+    pub(crate) fn peek(&self, rules: &Rules, key: &[u8]) -> Charge {
+        if self.shares_counts {
+            return self.shared_block(rules, key);
+        }
+        let Ok(hit) = Hit::new(&rules.policy.limiter, key) else { return Charge::Allowed };
+        let (hits, batch, mut charge) = ([hit.peek()], self.gate.batch(self.gate.now()), Charge::Allowed);
+        let asked = self.gate.ask_each(&hits, &batch, |_, answer| {
+            if let HitAnswer::Ruled { ruling, .. } = answer {
+                charge = Charge::of(&ruling);
+            }
+        });
+        // The limiter's states are in this process, as replicas do not share one count: it is answered at once.
+        let _ = pin!(asked).poll(&mut Context::from_waker(Waker::noop()));
+        charge
+    }
+
+    /// A key's block where replicas share one count.
+    fn shared_block(&self, rules: &Rules, key: &[u8]) -> Charge {
+        let until = self.gate.blocked_together(key).filter(|_| rules.policy.limiter.is_enforced());
+        match until.unwrap_or(Micros::ZERO).saturating_sub(self.clock.now()) {
+            Micros::ZERO => Charge::Allowed,
+            left => Charge::Blocked(Some(left)),
         }
     }
 
@@ -189,7 +221,7 @@ impl ProxyState {
         self.counting.outage(self.settings.store_outage, self.clock.now())
     }
 
-    /// Tells everybody to stop.
+    /// Has all threads and waiting requests stop.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Relaxed);
         self.stop.notify_waiters();

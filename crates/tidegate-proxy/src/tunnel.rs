@@ -41,7 +41,7 @@ async fn run(on_upgrade: OnUpgrade, held: Held) -> io::Result<()> {
     Ok(())
 }
 
-/// Carries bytes both ways. Once one side has said its last, the other has so long to do so, too: a client that keeps a
+/// Carries bytes both ways. Once one side has ended, the other has so long to end, too: a client that keeps a
 /// half-closed WebSocket would hold its slot without end.
 async fn carry<Client, Wire>(client: &mut Client, wire: &mut Wire, last: Duration) -> io::Result<()>
 where

@@ -54,7 +54,7 @@ pub(crate) async fn run(state: Arc<ProxyState>, number: usize, mut accepted: mps
 
 impl Worker {
     fn take(&mut self, handed_over: HandedOver) {
-        // A connection that cannot be registered is closed: the process is out of something.
+        // A connection that the runtime cannot register is closed: the process is out of descriptors or memory.
         let Ok(accepted) = handed_over.take_over() else { return };
         let (state, number) = (Arc::clone(&self.state), self.number);
         self.roster.serve(accepted, |connection| serve(Arc::new(Client::new(state, number, connection))));
@@ -113,8 +113,7 @@ async fn serve_http2(client: Arc<Client>) {
     let served = Arc::clone(&client);
     let service = service_fn(move |request| exchange(Arc::clone(&served), request));
     let http = http2(HEAD_MAX);
-    // Nothing looks at what comes: it is no HTTP/1.
-    let io = TokioIo::new(Watched::new(Arc::clone(&client.connection), |_: &mut [u8]| false));
+    let io = TokioIo::new(Watched::http2(Arc::clone(&client.connection)));
     let mut serving = pin!(http.serve_connection(io, service));
     client.connection.serve(serving.as_mut(), |serving| serving.graceful_shutdown()).await;
 }

@@ -32,7 +32,7 @@ fn bounds(count: u32, in_flight: u32, total: u32) -> Bounds {
 
 const EMPTY: Census = Census { waiting: 0, in_flight: 0, keys: 0 };
 
-/// Threads that pass, wait, leave in the middle and give back; a window turns among them. Nobody is lost.
+/// Threads that pass, wait, leave in the middle and give back; a window turns among them. No request is lost.
 #[test]
 fn p1_p2_no_wakeup_is_lost_and_no_permit_leaks() {
     let rounds = usize::try_from(number("TIDEGATE_INTERLEAVINGS", INTERLEAVINGS as u64)).unwrap();
@@ -57,7 +57,7 @@ fn p1_p2_no_wakeup_is_lost_and_no_permit_leaks() {
                 })
             };
             turning.join().unwrap();
-            // Whoever is left waits for a window: they come one after the other.
+            // The requests that are left wait for a window: they come one after the other.
             for (second, thread) in (104..).zip(threads) {
                 clock.set(Micros::from_secs(second));
                 let _ = queue.turn();

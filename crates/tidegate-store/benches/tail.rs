@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::{Algorithm, Micros, Rules};
-use tidegate_store::{Clock, Directory, Memory, Shape, Table};
+use tidegate_store::{Clock, Directory, Memory, Shape, Single, Table};
 
 fn main() {
     let quick = std::env::args().any(|arg| arg == "--quick");
@@ -48,7 +48,7 @@ impl Limiter {
     }
 
     fn hit(&self, key: &str) {
-        let ruling = self.table.decide(&self.rules, key.as_bytes(), 1, Intent::Hit, || self.clock.now());
+        let ruling = self.table.decide(Single::new(&self.rules, key.as_bytes(), 1, Intent::Hit), || self.clock.now());
         std::hint::black_box(ruling.is_allowed());
     }
 

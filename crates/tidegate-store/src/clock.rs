@@ -6,11 +6,13 @@
 //! forward is followed, so that aligned windows stay aligned with the world's.
 //! Simulations and tests set a clock by hand. A process has one clock: clones of it are the same clock.
 
+use std::pin::pin;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tidegate_core::Micros;
+use tokio::sync::Notify;
 
 /// Where `now` comes from. Clones are the same clock.
 #[derive(Clone, Debug)]
@@ -20,8 +22,8 @@ pub struct Clock(Arc<Source>);
 enum Source {
     /// The process's clock.
     Process(ProcessClock),
-    /// A clock that stands until it is set, in microseconds.
-    Manual(AtomicU64),
+    /// A clock that stands until it is set.
+    Manual(ManualClock),
 }
 
 impl Clock {
@@ -34,7 +36,7 @@ impl Clock {
     /// A clock that stands at `at` until it is set.
     #[must_use]
     pub fn manual(at: Micros) -> Clock {
-        Clock(Arc::new(Source::Manual(AtomicU64::new(at.get()))))
+        Clock(Arc::new(Source::Manual(ManualClock { at_us: AtomicU64::new(at.get()), moved: Notify::new() })))
     }
 
     /// The time that stamps a decision made now.
@@ -43,7 +45,7 @@ impl Clock {
     pub fn now(&self) -> Micros {
         match &*self.0 {
             Source::Process(clock) => clock.now(),
-            Source::Manual(at_us) => Micros::saturating(at_us.load(Relaxed)),
+            Source::Manual(clock) => clock.now(),
         }
     }
 
@@ -58,8 +60,9 @@ impl Clock {
 
     /// Sets a manual clock, forwards or backwards; a process clock stays as it is.
     pub fn set(&self, at: Micros) {
-        if let Source::Manual(at_us) = &*self.0 {
-            at_us.store(at.get(), Relaxed);
+        if let Source::Manual(clock) = &*self.0 {
+            clock.at_us.store(at.get(), Relaxed);
+            clock.moved.notify_waiters();
         }
     }
 
@@ -68,9 +71,22 @@ impl Clock {
     pub fn not_before(&self, at: Micros) {
         match &*self.0 {
             Source::Process(clock) => clock.follow(at.get()),
-            Source::Manual(at_us) => {
-                at_us.fetch_max(at.get(), Relaxed);
+            Source::Manual(clock) => {
+                clock.at_us.fetch_max(at.get(), Relaxed);
+                clock.moved.notify_waiters();
             }
+        }
+    }
+
+    /// Waits until it is `at`, or later. By a process clock it needs a running tokio runtime; by a manual one somebody has to set it.
+    pub async fn reach(&self, at: Micros) {
+        match &*self.0 {
+            Source::Process(clock) => {
+                while let left @ 1.. = at.saturating_sub(clock.now()).get() {
+                    tokio::time::sleep(Duration::from_micros(left)).await;
+                }
+            }
+            Source::Manual(clock) => clock.reach(at).await,
         }
     }
 
@@ -87,6 +103,31 @@ impl Clock {
     pub fn follow_wall(&self) {
         if let Source::Process(clock) = &*self.0 {
             clock.follow(wall());
+        }
+    }
+}
+
+/// A clock that stands until it is set, and those who wait for it.
+#[derive(Debug)]
+struct ManualClock {
+    at_us: AtomicU64,
+    moved: Notify,
+}
+
+impl ManualClock {
+    fn now(&self) -> Micros {
+        Micros::saturating(self.at_us.load(Relaxed))
+    }
+
+    async fn reach(&self, at: Micros) {
+        loop {
+            let mut moved = pin!(self.moved.notified());
+            // Before the time is read: else it could be set in between, and nobody would be told.
+            moved.as_mut().enable();
+            if self.now() >= at {
+                return;
+            }
+            moved.await;
         }
     }
 }

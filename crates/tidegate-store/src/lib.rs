@@ -33,16 +33,16 @@ pub use directory::{Directory, SnapshotError};
 pub use layout::Shape;
 pub use memory::Memory;
 pub use panic_point::panic_point;
-pub use shard::Counts;
+pub use shard::{ByDoor, Counts, Door, Verdicts};
 pub use snapshot::{Carried, Loaded};
 pub use stats::KeyStats;
 pub use store::{
     Answers, Asked, Capabilities, Embedded, Holder, Layout, Meaning, NewOverride, Override, Overrides, Placed,
-    Question, Register, Store, StoreError, StoreUrl, Swap, UrlError, When,
+    Question, Register, Reserve, Reserved, Settled, Store, StoreError, StoreUrl, Swap, UrlError, When,
 };
 pub use table::{
-    DECISIONS_MAX, Decided, Denials, Denied, EMPTY_BYTES as EMPTY_TABLE_BYTES, Keeping, Listing, OVERRIDES_MAX, PageOf,
-    Part, PartAnswer, Single, Table, TopBy, TopListing, Which, decide_all,
+    DECISIONS_MAX, Decided, Denials, Denied, EMPTY_BYTES as EMPTY_TABLE_BYTES, Keeping, Listing, NotReserved,
+    OVERRIDES_MAX, PageOf, Part, PartAnswer, RESERVATIONS_MAX, Single, Table, TopBy, TopListing, Which, decide_all,
 };
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsFiles};

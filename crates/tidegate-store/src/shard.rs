@@ -6,6 +6,7 @@
 //! Invariant: only an entry equal to a fresh key is dropped (promise M2), except by unblock.
 
 mod carry;
+mod counts;
 mod noting;
 mod operate;
 mod room;
@@ -17,6 +18,7 @@ use crate::names::Names;
 use crate::slots::Slots;
 use crate::stats::{self, KeyStats, Stats};
 use crate::table::Variants;
+use counts::Run;
 use foldhash::quality::SeedableRandomState;
 use noting::Noting;
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use tidegate_core::all_or_nothing::{self, Demand, Intent, Room, Ruling};
 use tidegate_core::sketch::Sketch;
 use tidegate_core::{Algorithm, Check, Compact, Limit, Micros, Rules, State};
 use tidegate_core::{average, fixed_window, sliding_window, token_bucket};
+
+pub use counts::{ByDoor, Counts, Door, Verdicts};
 
 /// High bits of the hash that choose the shard.
 pub(crate) const SHARD_BITS: u32 = 8;
@@ -59,23 +63,6 @@ impl Frame<'_> {
     }
 }
 
-/// How decisions went, since start.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Counts {
-    /// Hits allowed, sketched ones included.
-    pub allowed: u64,
-    /// Hits denied, sketched ones included.
-    pub denied: u64,
-    /// Peeks.
-    pub peeked: u64,
-    /// Hits that the sketch allowed.
-    pub sketched_allowed: u64,
-    /// Hits that the sketch denied.
-    pub sketched_denied: u64,
-    /// Hits whose key found no place for its statistics, where the limiter keeps them.
-    pub stats_refused: u64,
-}
-
 /// What a plain decision touches lies here, in the lock's own two cache lines, so that the shards of
 /// a table stay in the nearest cache; all else is behind `rest`.
 #[derive(Debug, Default)]
@@ -89,13 +76,14 @@ pub(crate) struct Shard {
     pub(crate) slots: Slots,
     /// The newest time that decided here; a batch, whose clock was read earlier, stays behind it.
     pub(crate) latest: Micros,
-    allowed: u64,
-    denied: u64,
+    /// How hits went since another door was asked; see `counts.rs`.
+    run: Run,
     rest: Box<Rest>,
 }
 
 #[derive(Debug, Default)]
 struct Rest {
+    by_door: ByDoor,
     peeked: u64,
     sketched_allowed: u64,
     sketched_denied: u64,
@@ -157,7 +145,7 @@ impl Shard {
     /// Decides the plain case: a hit on a key with a slot, not blocked, with one limit in words and no
     /// statistics. `None`: it is not plain, and nothing was charged.
     #[inline(always)]
-    pub(crate) fn hit_plain(&mut self, rules: &Rules, hash: u64, cost: u32, now: Micros) -> Option<Ruling> {
+    pub(crate) fn hit_plain(&mut self, rules: &Rules, hash: u64, cost: u32, door: Door, now: Micros) -> Option<Ruling> {
         let [limit] = rules.limits() else {
             return None;
         };
@@ -173,10 +161,7 @@ impl Shard {
             other => hit_other(other, words, limit, now, cost),
         }?;
         self.latest = now;
-        match ruling.is_allowed() {
-            true => self.allowed += 1,
-            false => self.denied += 1,
-        }
+        self.count_hit(ruling.is_allowed(), door);
         Some(ruling)
     }
 
@@ -263,22 +248,6 @@ impl Shard {
         self.rest.scratch = prepared.states;
     }
 
-    /// Counts a decision of this limiter: a hit that another limiter denied was neither allowed nor
-    /// denied here.
-    #[inline]
-    pub(crate) fn count(&mut self, ruling: &Ruling, all_allow: bool, intent: Intent, place: Place) {
-        if place == Place::Sketched && intent == Intent::Hit {
-            self.rest.sketched_allowed += u64::from(all_allow);
-            self.rest.sketched_denied += u64::from(!ruling.is_allowed());
-        }
-        match intent {
-            Intent::Peek => self.rest.peeked += 1,
-            Intent::Hit if all_allow => self.allowed += 1,
-            Intent::Hit if !ruling.is_allowed() => self.denied += 1,
-            Intent::Hit => {}
-        }
-    }
-
     /// Notes a hit in the key's statistics.
     pub(crate) fn note_stats(&mut self, frame: &Frame<'_>, hash: u64, ruling: &Ruling) {
         let over = !ruling.is_allowed();
@@ -295,17 +264,6 @@ impl Shard {
 
     pub(crate) fn import_stats(&mut self, words: &[u64; stats::STRIDE]) {
         self.rest.stats.import(words);
-    }
-
-    pub(crate) fn counts(&self) -> Counts {
-        Counts {
-            allowed: self.allowed,
-            denied: self.denied,
-            peeked: self.rest.peeked,
-            sketched_allowed: self.rest.sketched_allowed,
-            sketched_denied: self.rest.sketched_denied,
-            stats_refused: self.rest.stats.refused(),
-        }
     }
 
     /// Bytes reported to the budget.

@@ -152,7 +152,7 @@ impl Slots {
 
     /// The hash in a slot; 0 for a vacant one, and beyond the last.
     #[inline]
-    fn hash_at(&self, index: usize) -> u64 {
+    pub(crate) fn hash_at(&self, index: usize) -> u64 {
         self.words.get(index * self.stride()).copied().unwrap_or(0)
     }
 

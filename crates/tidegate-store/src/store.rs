@@ -14,8 +14,8 @@ pub(crate) use backend::Backend;
 pub use embedded::Embedded;
 pub use error::{Meaning, StoreError, UrlError};
 pub use question::{
-    Answers, Asked, Capabilities, Holder, Layout, NewOverride, Override, Overrides, Placed, Question, Register, Swap,
-    When,
+    Answers, Asked, Capabilities, Holder, Layout, NewOverride, Override, Overrides, Placed, Question, Register,
+    Reserve, Reserved, Settled, Swap, When,
 };
 
 use crate::clock::Clock;
@@ -220,7 +220,7 @@ impl Store {
         ask!(self, store => store.analyze(question, if_blocked, when).await)
     }
 
-    /// Gives back so much of what a key of a token bucket was charged. Returns the store's time, and how the key stands
+    /// Gives back so much of what a key was charged, the latest first. Returns the store's time, and how the key stands
     /// then. Two round trips at most.
     ///
     /// # Errors
@@ -232,6 +232,39 @@ impl Store {
         when: When,
     ) -> Result<(Micros, PartAnswer), StoreError> {
         ask!(self, store => store.give_back(question, cost, when).await)
+    }
+
+    /// Charges a key if its limits allow it, and remembers how to give that back. Two round trips.
+    ///
+    /// # Errors
+    /// As [`Store::increment`]; and when the limiter cannot give back.
+    pub async fn reserve(
+        &self,
+        question: &Question<'_>,
+        reserve: &Reserve,
+        when: When,
+    ) -> Result<Reserved, StoreError> {
+        let algorithm = question.rules.algorithm();
+        if !algorithm.gives_back() {
+            let what = format!("{} gives nothing back; use another algorithm", algorithm.name());
+            return Err(StoreError::Unsupported(what));
+        }
+        ask!(self, store => store.reserve(question, reserve, when).await)
+    }
+
+    /// Ends a reservation at its real cost: what was charged too much is given back where it was counted, what was charged too little
+    /// is charged whatever the limits say. `None`: it is not open, as it has ended, or never was. Three round trips.
+    ///
+    /// # Errors
+    /// As [`Store::increment`]; the charge stays then, and the reservation may have ended.
+    pub async fn settle(
+        &self,
+        question: &Question<'_>,
+        nonce: u128,
+        cost: u32,
+        when: When,
+    ) -> Result<Option<Settled>, StoreError> {
+        ask!(self, store => store.settle(question, nonce, cost, when).await)
     }
 
     /// Blocks a key for `span` from now, and says until when; `None`: the store is full of live keys.

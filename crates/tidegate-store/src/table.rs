@@ -11,6 +11,7 @@ mod each;
 mod flags;
 mod operate;
 mod overrides;
+mod reserve;
 mod separate;
 mod several;
 mod top;
@@ -21,6 +22,7 @@ pub use each::Single;
 pub(crate) use operate::Walk;
 pub use operate::{Listing, PageOf, Which};
 pub use overrides::OVERRIDES_MAX;
+pub use reserve::{NotReserved, RESERVATIONS_MAX};
 #[cfg(feature = "etcd")]
 pub(crate) use several::answer_all;
 pub use several::decide_all;
@@ -31,7 +33,7 @@ use crate::bare::{Guard, LINE_BYTES, Lock, prefetch};
 use crate::budget::Budget;
 use crate::layout::{Migration, Shape};
 use crate::panic_point;
-use crate::shard::{Counts, Frame, Making, Prepared, SHARD_BITS, SHARDS, Shard};
+use crate::shard::{Counts, Door, Frame, Making, Place, Prepared, SHARD_BITS, SHARDS, Shard};
 use crate::slots;
 use crate::stats::KeyStats;
 use change::Current;
@@ -58,6 +60,7 @@ pub struct Table {
     flags: AtomicU32,
     variants: RwLock<Option<Arc<Variants>>>,
     overrides: Mutex<overrides::Held>,
+    reservations: reserve::Reservations,
     top: top::Top,
     kept: decisions::Kept,
     /// Keys that found no place when they were taken in.
@@ -89,6 +92,8 @@ pub struct Part<'a> {
     pub role: Role,
     /// What is asked of it, where it is not what the request asks of all its keys.
     pub own: Option<Demand>,
+    /// Where the request came in.
+    pub door: Door,
 }
 
 /// The answer for one key of a request, in full.
@@ -153,6 +158,7 @@ impl Table {
             flags: AtomicU32::new(0),
             variants: RwLock::default(),
             overrides: Mutex::default(),
+            reservations: reserve::Reservations::default(),
             top: top::Top::default(),
             kept: decisions::Kept::default(),
             displaced: AtomicU64::new(0),
@@ -178,20 +184,13 @@ impl Table {
     }
 
     /// Decides one key's request. `clock` is read once the shard is locked.
-    pub fn decide(
-        &self,
-        rules: &Rules,
-        key: &[u8],
-        cost: u32,
-        intent: Intent,
-        clock: impl FnOnce() -> Micros,
-    ) -> Ruling {
+    pub fn decide(&self, single: Single<'_>, clock: impl FnOnce() -> Micros) -> Ruling {
         // The entry is on its way while the lock is taken and the clock is read.
-        let hash = self.announce(key);
+        let hash = self.announce(single.key);
         let cell = self.cell(hash);
         let mut shard = self.locked(cell);
         let now = clock();
-        self.decide_locked(cell, &mut shard, rules, hash, key, cost, intent, now)
+        self.decide_locked(cell, &mut shard, hash, &single, now)
     }
 
     /// The key's hash, with its entry on the way into the cache.
@@ -202,51 +201,32 @@ impl Table {
         hash
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the inner step of decide and decide_each, nowhere else")]
+    /// The inner step of `decide` and `decide_each`, and nowhere else.
     #[inline(always)]
-    fn decide_locked(
-        &self,
-        cell: &Cell,
-        shard: &mut Shard,
-        rules: &Rules,
-        hash: u64,
-        key: &[u8],
-        cost: u32,
-        intent: Intent,
-        now: Micros,
-    ) -> Ruling {
+    fn decide_locked(&self, cell: &Cell, shard: &mut Shard, hash: u64, single: &Single<'_>, now: Micros) -> Ruling {
         panic_point("shard");
+        let Single { rules, key, cost, intent, door } = *single;
         if intent == Intent::Hit
-            && let Some(ruling) = shard.hit_plain(rules, hash, cost, now)
+            && let Some(ruling) = shard.hit_plain(rules, hash, cost, door, now)
         {
             self.pass(shard, hash, key, cost, &ruling, now);
             return ruling;
         }
-        self.decide_at_length(cell, shard, rules, hash, key, cost, intent, now)
+        self.decide_at_length(cell, shard, hash, single, now)
     }
 
     /// The general case: every request that is not a plain hit.
-    #[expect(clippy::too_many_arguments, reason = "the second half of decide_locked, nowhere else")]
     #[inline(never)]
-    fn decide_at_length(
-        &self,
-        cell: &Cell,
-        shard: &mut Shard,
-        rules: &Rules,
-        hash: u64,
-        key: &[u8],
-        cost: u32,
-        intent: Intent,
-        now: Micros,
-    ) -> Ruling {
+    fn decide_at_length(&self, cell: &Cell, shard: &mut Shard, hash: u64, single: &Single<'_>, now: Micros) -> Ruling {
+        let Single { cost, intent, .. } = *single;
         let mut held = None;
-        let rules = self.in_force(cell, shard, rules, &mut held);
+        let rules = self.in_force(cell, shard, single.rules, &mut held);
         let frame = self.frame(shard, rules, now);
-        let mut prepared = shard.prepare(&frame, hash, key, Demand { cost, intent }, Making::Room);
+        let mut prepared = shard.prepare(&frame, hash, single.key, Demand { cost, intent }, Making::Room);
         let mut subject = subject(rules, &mut prepared);
         let ruling = all_or_nothing::decide(&mut subject, now, cost, intent);
         prepared.blocked_until = subject.blocked_until;
-        self.conclude(cell, shard, &frame, hash, key, cost, intent, prepared, &ruling, ruling.is_allowed());
+        self.conclude(cell, shard, &frame, hash, single, prepared, &ruling, ruling.is_allowed());
         ruling
     }
 
@@ -258,15 +238,17 @@ impl Table {
         shard: &mut Shard,
         frame: &Frame<'_>,
         hash: u64,
-        key: &[u8],
-        cost: u32,
-        intent: Intent,
+        single: &Single<'_>,
         prepared: Prepared,
         ruling: &Ruling,
         all_allow: bool,
     ) {
+        let Single { key, cost, intent, door, .. } = *single;
         shard.latest = frame.now;
-        shard.count(ruling, all_allow, intent, prepared.place);
+        shard.count(ruling, all_allow, intent, door);
+        if intent == Intent::Hit && prepared.place == Place::Sketched {
+            shard.count_sketched(ruling, all_allow);
+        }
         if intent == Intent::Hit && cost > 0 {
             self.pass(shard, hash, key, cost, ruling, frame.now);
             if frame.shape.stats {
@@ -295,16 +277,7 @@ impl Table {
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();
-        for cell in self.cells.iter() {
-            let Counts { allowed, denied, peeked, sketched_allowed, sketched_denied, stats_refused } =
-                cell.lock().counts();
-            sum.allowed += allowed;
-            sum.denied += denied;
-            sum.peeked += peeked;
-            sum.sketched_allowed += sketched_allowed;
-            sum.sketched_denied += sketched_denied;
-            sum.stats_refused += stats_refused;
-        }
+        self.cells.iter().for_each(|cell| sum.add(&cell.lock().counts()));
         sum
     }
 

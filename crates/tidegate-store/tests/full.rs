@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent};
 use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Micros, Rules};
-use tidegate_store::{Memory, PageOf, Shape, Table, Which};
+use tidegate_store::{Memory, PageOf, Shape, Single, Table, Which};
 
 const MAX_BYTES: usize = 1 << 20;
 
@@ -31,7 +31,7 @@ impl Full {
 
     fn hit(&self, key: u32) -> bool {
         let key = format!("a key of some length {key}");
-        self.table.decide(&self.rules, key.as_bytes(), 1, Intent::Hit, || self.now).is_allowed()
+        self.table.decide(Single::new(&self.rules, key.as_bytes(), 1, Intent::Hit), || self.now).is_allowed()
     }
 
     fn flood(&self, keys: u32) {
@@ -192,7 +192,8 @@ fn m2_a_peek_in_a_full_table_says_what_a_hit_would() {
     full.flood(40_000);
     for key in 100_000..101_000 {
         let key = format!("key {key}");
-        let ask = |intent| full.table.decide(&full.rules, key.as_bytes(), 5, intent, || full.now).is_allowed();
+        let ask =
+            |intent| full.table.decide(Single::new(&full.rules, key.as_bytes(), 5, intent), || full.now).is_allowed();
         assert_eq!(ask(Intent::Peek), ask(Intent::Hit), "{key}");
     }
 }

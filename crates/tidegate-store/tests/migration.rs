@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Micros, Rules};
-use tidegate_store::{Memory, Shape, Table};
+use tidegate_store::{Memory, Shape, Single, Table};
 
 fn rules(algorithm: Algorithm, limits: &[&str]) -> Rules {
     let limits: Vec<_> = limits.iter().map(|text| text.parse().unwrap()).collect();
@@ -25,7 +25,7 @@ fn table(store: &Memory, rules: &Rules, names: bool) -> Arc<Table> {
 }
 
 fn hit(table: &Table, rules: &Rules, key: &str, cost: u32) -> bool {
-    table.decide(rules, key.as_bytes(), cost, Intent::Hit, || Micros::from_secs(1_000)).is_allowed()
+    table.decide(Single::new(rules, key.as_bytes(), cost, Intent::Hit), || Micros::from_secs(1_000)).is_allowed()
 }
 
 /// Old limits, new limits, and what is left of each new one after 3 were used under the old.
@@ -43,7 +43,14 @@ fn check_of(algorithms: &[Algorithm], old: &[&str], new: &[&str], left: &[u32]) 
         assert!(hit(&before, &old, "k", 3));
         let after = table(&store, &new, true);
         assert!(Arc::ptr_eq(&before, &after));
-        let part = tidegate_store::Part { table: &after, rules: &new, key: b"k", role: Default::default(), own: None };
+        let part = tidegate_store::Part {
+            table: &after,
+            rules: &new,
+            key: b"k",
+            role: Default::default(),
+            own: None,
+            door: Default::default(),
+        };
         let (_, told) = tidegate_store::decide_all(&[part], 0, Intent::Peek, true, || Micros::from_secs(1_000));
         let found: Vec<u32> = told[0].decisions.iter().map(|decision| decision.remaining).collect();
         assert_eq!(found, left, "{algorithm:?}");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Micros, Rules};
-use tidegate_store::{Directory, Loaded, Memory, Shape, Table};
+use tidegate_store::{Directory, Loaded, Memory, Shape, Single, Table};
 
 const NOW: Micros = Micros::from_secs(1_000_000);
 /// Keys that are hit once each: far more than any of the budgets below holds.
@@ -41,7 +41,7 @@ impl Limiter {
     }
 
     fn ask(&self, key: &str, intent: Intent) -> bool {
-        self.table.decide(&self.rules, key.as_bytes(), 1, intent, || NOW).is_allowed()
+        self.table.decide(Single::new(&self.rules, key.as_bytes(), 1, intent), || NOW).is_allowed()
     }
 
     /// Of so many hits of a key, how many pass?
@@ -181,7 +181,9 @@ fn f5_a_burst_is_not_given_twice() {
     assert!(small.store.displaced() > 0);
     let later = NOW.saturating_add(Micros::from_secs(180));
     for key in spent {
-        let hit = || small.table.decide(&small.rules, name(key).as_bytes(), 1, Intent::Hit, || later).is_allowed();
+        let hit = || {
+            small.table.decide(Single::new(&small.rules, name(key).as_bytes(), 1, Intent::Hit), || later).is_allowed()
+        };
         assert_eq!((0..60).filter(|_| hit()).count(), 6, "key {key}");
     }
 }

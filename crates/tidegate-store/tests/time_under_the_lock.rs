@@ -10,7 +10,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tidegate_core::all_or_nothing::Intent;
 use tidegate_core::{Algorithm, Micros, Rules};
-use tidegate_store::{Memory, Shape};
+use tidegate_store::{Memory, Shape, Single};
 
 const THREADS: usize = 8;
 const HITS: usize = 20_000;
@@ -26,7 +26,7 @@ fn t2_the_time_is_read_under_the_lock() {
     let barrier = Barrier::new(THREADS);
     let hit = || {
         let now = || Micros::new(clock.fetch_add(TOKEN.get(), Relaxed)).unwrap();
-        table.decide(&rules, b"key", 1, Intent::Hit, now).is_allowed()
+        table.decide(Single::new(&rules, b"key", 1, Intent::Hit), now).is_allowed()
     };
     let denied: usize = std::thread::scope(|scope| {
         let threads = std::array::from_fn::<_, THREADS, _>(|_| {

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that panics has failed")]
 #![allow(clippy::cast_precision_loss, reason = "for people")]
 
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -31,16 +32,14 @@ fn main() {
     let gate = runtime.block_on(gate(&server));
     let plain = include_str!("../../tidegate-store/src/redis/lua/token_bucket_plain.lua");
     let (plain, gcra) = (load(&server, plain), load(&server, GCRA));
-    // What the library sends for a key whose name is kept.
-    let same: Vec<&str> = format!(
-        "EVALSHA {plain} 2 bench:__rand_int__ bench:index _ 1 1000000 3600000000 1 3600 3600000000 3600000000 __rand_int__"
-    )
-    .leak()
-    .split(' ')
-    .collect();
-    let gcra: Vec<&str> = format!("EVALSHA {gcra} 1 gcra:__rand_int__ 3600 1000000").leak().split(' ').collect();
+    // What the library sends for a key whose name is kept; the limit, 1,000,000 per hour, comes last.
+    let same: Vec<&str> =
+        format!("EVALSHA {plain} 2 bench:__rand_int__ bench:index __rand_int__").leak().split(' ').collect();
+    let limit: Vec<u8> =
+        [3600.0, 1.0, 3.6e9, 3.6e9, 3.6e9].iter().flat_map(|number: &f64| number.to_le_bytes()).collect();
+    let gcra: Vec<&str> = format!("EVALSHA {gcra} 1 gcra:__rand_int__ 3600").leak().split(' ').collect();
     run_library(&runtime, &gate, KEYS);
-    redis_benchmark(&server, &same);
+    redis_benchmark(&server, &same, &limit);
     println!("per second of the wall clock, and of the server's processor; medians of {ROUNDS}");
     let mut rows: [(&str, Vec<[f64; 2]>); 4] = [
         ("library", vec![]),
@@ -50,9 +49,9 @@ fn main() {
     ];
     for _ in 0..ROUNDS {
         rows[0].1.push(measure(&server, || run_library(&runtime, &gate, REQUESTS)));
-        rows[1].1.push(measure(&server, || redis_benchmark(&server, &same)));
-        rows[2].1.push(measure(&server, || redis_benchmark(&server, &gcra)));
-        rows[3].1.push(measure(&server, || redis_benchmark(&server, &["INCR", "incr:__rand_int__"])));
+        rows[1].1.push(measure(&server, || redis_benchmark(&server, &same, &limit)));
+        rows[2].1.push(measure(&server, || redis_benchmark(&server, &gcra, b"1000000")));
+        rows[3].1.push(measure(&server, || redis_benchmark(&server, &["INCR"], b"incr:__rand_int__")));
     }
     let medians = rows.map(|(name, rates)| {
         let rates = [0, 1].map(|column| median(rates.iter().map(|rate| rate[column]).collect()));
@@ -107,12 +106,14 @@ fn run_library(runtime: &tokio::runtime::Runtime, gate: &Gate, requests: u64) {
     });
 }
 
-fn redis_benchmark(server: &Server, command: &[&str]) {
-    let command: Vec<&str> = command.iter().map(|word| if *word == "_" { "" } else { word }).collect();
+/// The last argument goes to its standard input, as it may be any bytes.
+fn redis_benchmark(server: &Server, command: &[&str], last: &[u8]) {
     let (port, n, r) = (server.port.to_string(), REQUESTS.to_string(), KEYS.to_string());
     let mut run = Command::new("redis-benchmark");
-    run.args(["-p", &port, "-q", "-c", "50", "-P", "16", "-n", &n, "-r", &r]).args(command);
-    assert!(run.stdout(Stdio::null()).status().unwrap().success());
+    run.args(["-p", &port, "-q", "-c", "50", "-P", "16", "-n", &n, "-r", &r, "-x"]).args(command);
+    let mut child = run.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(last).unwrap();
+    assert!(child.wait().unwrap().success());
 }
 
 fn measure(server: &Server, work: impl FnOnce()) -> [f64; 2] {

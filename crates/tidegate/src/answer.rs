@@ -2,7 +2,7 @@
 
 use crate::LimiterSpec;
 use std::{fmt, sync::Arc};
-use tidegate_core::all_or_nothing::{self, Intent};
+use tidegate_core::all_or_nothing::{self, Intent, Role};
 use tidegate_core::{Algorithm, Decision, KeyError, Limit, Micros};
 use tidegate_store::{OVERRIDES_MAX, StoreError};
 
@@ -166,10 +166,21 @@ pub struct Answer {
     pub reset_after: Option<Micros>,
     /// The authority clock's time of this decision.
     pub at: Micros,
+    /// The limiter that decided is an alternative: where requests are asked together, another one may have allowed them.
+    pub alternative: bool,
     /// The store did not answer: how it was decided without it.
     pub degraded: Option<crate::OnFailure>,
     /// Every limiter that matched, if the request asked for it.
     pub explanation: Vec<Explained>,
+}
+
+impl Answer {
+    /// Do requests pass that were asked together, by their answers? All have to be allowed, and of those by alternatives one.
+    #[must_use]
+    pub fn all_pass<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> bool {
+        let role = |answer: &Answer| if answer.alternative { Role::Alternative } else { Role::Enforced };
+        all_or_nothing::pass(answers.into_iter().map(|answer| (role(answer), answer.allowed)))
+    }
 }
 
 /// What one limiter that matched had to say.
@@ -185,6 +196,8 @@ pub struct Explained {
     pub candidate: bool,
     /// True for the one that decided.
     pub decided: bool,
+    /// True: another limiter of the request replaces it, and it was not asked.
+    pub replaced: bool,
     /// True: it does not limit this key, and was not asked.
     pub unlimited: bool,
     /// Which of its matches holds for the key, from 0; `None`: its own limits do.
@@ -244,6 +257,10 @@ pub enum AskError {
         /// The limiter.
         limiter: String,
     },
+    /// The reservation is not open.
+    NotReserved,
+    /// Something cannot be reserved for so long.
+    ReservationSpan(Micros),
     /// The table is full of live keys, so that a block of a new one finds no place.
     Full {
         /// The limiter.
@@ -296,6 +313,15 @@ impl fmt::Display for AskError {
             AskError::LimitPerCall { limiter } => write!(
                 f,
                 "limiter \"{limiter}\" is decided by the limit that each CL.THROTTLE brings; ask it with CL.THROTTLE, or name another limiter"
+            ),
+            AskError::NotReserved => f.write_str(
+                "this reservation is not open: it was committed or canceled before, its time is over, its key was unblocked, or the server was \
+                 restarted; what it had charged stays",
+            ),
+            AskError::ReservationSpan(span) => write!(
+                f,
+                "{span} is no time for a reservation; choose 1ms to {}",
+                crate::RESERVATION_SPAN_MAX
             ),
             AskError::Full { limiter } => write!(
                 f,

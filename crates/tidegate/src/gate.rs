@@ -1,15 +1,16 @@
 //! The gate: a policy, a store and a clock that answer "may this happen now?".
 //!
 //! A request becomes a plan (`plan.rs`), the store decides it, and the answer is combined from what the limiters said. The
-//! engine does no arithmetic of its own. There are four ways in: one request now, on the embedded store ([`Gate::decide`]);
-//! one request, on any store ([`Gate::ask`]); several that are charged together or not at all ([`Gate::ask_together`]); many at once, each
-//! on its own ([`Gate::ask_many`], and [`Gate::hit_each`] for doors). A gate is cheap to clone
+//! engine does no arithmetic of its own. There are three kinds of ways in: one request now, on the embedded store ([`Gate::decide`]);
+//! one request, on any store ([`Gate::ask`]); and many, each on its own ([`Gate::ask_many`], and [`Gate::hit_each`] for doors) or charged together or not
+//! at all ([`Gate::ask_together`]). ARCHITECTURE.md says why each function exists. A gate is cheap to clone
 //! and to share, and its policy can be replaced while it is asked.
 
 mod degraded;
 mod error_stats;
 mod fallback;
 mod flags;
+mod give_back;
 mod housekeeping;
 mod info;
 mod limiter;
@@ -19,6 +20,8 @@ mod operate;
 mod overrides;
 mod per_call;
 mod plan;
+mod ready;
+mod reserve;
 mod shared_blocks;
 mod shares;
 mod standing;
@@ -29,6 +32,7 @@ pub use limiter::Limiter;
 pub use many::{Batch, Hit, HitAnswer};
 pub use open::{OpenError, Saves, Settings, StoreSettings};
 pub use overrides::{OVERRIDE_REASON_MAX, OverrideInfo};
+pub use reserve::{CommitAnswer, RESERVATION_SPAN_MAX, Reservation, ReserveAnswer};
 
 use crate::record::Recorder;
 use crate::{Answer, AskError, Clock, Policy, RecordSettings, RecordStats, Recording, Request, Target};
@@ -38,6 +42,7 @@ use limiter::{Live, Surroundings};
 use open::{FailureSettings, Snapshots};
 use overrides::Book;
 use plan::Plan;
+use ready::Lines;
 use shared_blocks::SharedBlocks;
 use shares::Shares;
 use std::convert::Infallible;
@@ -47,7 +52,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::{Micros, check_key};
-use tidegate_store::{Asked, Memory, Part, Question, Store, StoreError, decide_all};
+use tidegate_store::{Asked, Door, Memory, Part, Question, Single, Store, StoreError, decide_all};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -66,7 +71,7 @@ use tokio::time::Instant;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Gate(Arc<Inner>);
+pub struct Gate(Arc<Inner>, Door);
 
 #[derive(Debug)]
 struct Inner {
@@ -87,6 +92,8 @@ struct Inner {
     tend_turn: AtomicUsize,
     failure: FailureSettings,
     errors: ErrorStats,
+    /// Those who wait for a key's turn.
+    lines: Lines,
     /// Decisions that were made without the store.
     degraded: AtomicU64,
     /// Of the limiter whose starts replicas of a proxy count together at the store, apart from its keys.
@@ -132,7 +139,7 @@ impl Gate {
             self.record_request(request, None);
             return Ok(self.decide_one_degraded(limiter, key, request));
         }
-        let plan = Plan::of(&live, request)?;
+        let plan = Plan::of(&live, request, self.door())?;
         self.record_request(request, Some(&plan));
         if plan.is_local() {
             return Ok(self.decide_plan(&plan, request));
@@ -153,7 +160,7 @@ impl Gate {
             // The common case: one table, and no lists to be made for it.
             let limiter = live.limiter_for(name, key)?;
             if limiter.needs_plan || !limiter.is_uniform() {
-                let plan = Plan::of(&live, request)?;
+                let plan = Plan::of(&live, request, self.door())?;
                 self.record_request(request, Some(&plan));
                 return Ok(self.decide_plan(&plan, request));
             }
@@ -164,10 +171,11 @@ impl Gate {
                 at
             };
             let spec = limiter.in_force();
-            let ruling = limiter.table.decide(&spec.rules, key, request.cost, request.intent, clock);
+            let single = Single::new(&spec.rules, key, request.cost, request.intent).at(self.door());
+            let ruling = limiter.table.decide(single, clock);
             return Ok(plan::answered(&spec, &ruling, at));
         }
-        let plan = Plan::of(&live, request)?;
+        let plan = Plan::of(&live, request, self.door())?;
         self.record_request(request, Some(&plan));
         Ok(self.decide_plan(&plan, request))
     }
@@ -211,7 +219,9 @@ impl Gate {
         if !limiter.is_uniform() {
             return Ok(self.hit_by_standing(limiter, key, cost));
         }
-        Ok(Some(limiter.table.decide(&limiter.in_force().rules, key, cost, Intent::Hit, || self.now())))
+        let in_force = limiter.in_force();
+        let single = Single::new(&in_force.rules, key, cost, Intent::Hit).at(self.door());
+        Ok(Some(limiter.table.decide(single, || self.now())))
     }
 
     /// Records a sample of the requests from now on, until what is returned is dropped; a gate is recorded once.
@@ -308,6 +318,27 @@ impl Gate {
     /// The same for a caller that may wait less long.
     fn deadline_within(&self, within: Duration) -> Instant {
         Instant::now() + self.0.failure.store_within.min(within)
+    }
+
+    /// The same gate, asked at this door: what it decides is counted for it. Calls of a gate that was told none are the library's.
+    ///
+    /// ```
+    /// # use tidegate::{Algorithm, Door, Gate, LimiterSpec, Policy, Rules};
+    /// # let rules = Rules::new(Algorithm::TokenBucket, &["3 per minute".parse()?])?;
+    /// # let gate = Gate::embedded(Policy::new(vec![LimiterSpec::new("api", rules)])?);
+    /// gate.at(Door::Http).hit("api", "user-1")?;
+    /// assert_eq!(gate.limiter_info("api")?.counts.by_door.at(Door::Http).allowed, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn at(&self, door: Door) -> Gate {
+        Gate(Arc::clone(&self.0), door)
+    }
+
+    /// Where its requests come in.
+    #[inline]
+    const fn door(&self) -> Door {
+        self.1
     }
 
     /// True when the states are in this process, so that no answer is waited for.

@@ -239,6 +239,7 @@ mod tests {
             retry_after: retry_after.map(Micros::saturating),
             reset_after: Some(Micros::saturating(2_500_001)),
             at: Micros::ZERO,
+            alternative: false,
             degraded: None,
             explanation: Vec::new(),
         }

@@ -248,7 +248,6 @@ fn denial<B: From<String>>(answer: &Answer) -> Response<B> {
 fn failure<B: From<String>>(error: &AskError) -> Response<B> {
     let (status, code, detail) = match error {
         AskError::Key(error) => (StatusCode::BAD_REQUEST, "bad_key", error.to_string()),
-        #[cfg(feature = "redis")]
         AskError::Store(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
             "store_unavailable",
@@ -271,4 +270,17 @@ fn problem<B: From<String>>(status: StatusCode, body: String) -> Response<B> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::StoreError;
+
+    /// It was 500, "misconfigured", in programs that were built for etcd and not for Redis.
+    #[test]
+    fn a_question_that_the_store_cannot_answer_is_503_whichever_stores_are_built_in() {
+        let refused = AskError::Store(StoreError::Unsupported("etcd does not do this".to_owned()));
+        assert_eq!(failure::<String>(&refused).status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
 }

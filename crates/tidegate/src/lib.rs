@@ -23,8 +23,9 @@ pub use action::{Action, Actions, Analyzed, Event, Incremented, Status, Unless};
 pub use address::Ipv6Prefix;
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use gate::{
-    Batch, Cursor, Gate, Hit, HitAnswer, Limiter, LimiterInfo, OVERRIDE_REASON_MAX, OpenError, OverrideInfo, Page,
-    Reloaded, Saves, Settings, StoreHealth, StoreSettings, Usage,
+    Batch, CommitAnswer, Cursor, Gate, Hit, HitAnswer, Limiter, LimiterInfo, OVERRIDE_REASON_MAX, OpenError,
+    OverrideInfo, Page, RESERVATION_SPAN_MAX, Reloaded, Reservation, ReserveAnswer, Saves, Settings, StoreHealth,
+    StoreSettings, Usage,
 };
 pub use headers::RateLimitHeaders;
 pub use matching::{Condition, MATCH_VALUES_MAX, MATCHES_MAX, Match, Outcome, Value, WHOLE_KEY};
@@ -50,9 +51,9 @@ pub use tidegate_store::etcd::{self, Url as EtcdUrl};
 #[cfg(feature = "redis")]
 pub use tidegate_store::redis::{Kind as RedisKind, Url as RedisUrl};
 pub use tidegate_store::{
-    Capabilities, Carried, Clock, Counts, DECISIONS_MAX, Decided, Denials, Denied, EMPTY_TABLE_BYTES, KeyStats, Layout,
-    Meaning, OVERRIDES_MAX, SnapshotError, Store, StoreError, StoreUrl, TopBy, TopListing, UrlError, Which,
-    panic_point, private_file,
+    ByDoor, Capabilities, Carried, Clock, Counts, DECISIONS_MAX, Decided, Denials, Denied, Door, EMPTY_TABLE_BYTES,
+    KeyStats, Layout, Meaning, OVERRIDES_MAX, SnapshotError, Store, StoreError, StoreUrl, TopBy, TopListing, UrlError,
+    Verdicts, Which, panic_point, private_file,
 };
 #[cfg(feature = "tls")]
 pub use tidegate_store::{Tls, TlsFiles};

@@ -15,6 +15,8 @@ use std::fmt;
 pub struct Match {
     /// All of them must hold.
     pub conditions: Vec<Condition>,
+    /// Attributes of the key whose values count together: those that match one pattern have one count.
+    pub together: Vec<String>,
     /// What holds then.
     pub outcome: Outcome,
 }
@@ -94,6 +96,41 @@ impl LimiterSpec {
         self.matches.iter().position(|one| one.conditions.iter().all(holds))
     }
 
+    /// The key that a key counts as: a value that its match counts together with others is the pattern that they match. That matches itself, and what else
+    /// would match it matches all of its values: the key made of it has the same match.
+    pub(crate) fn counted_key<'k>(&self, key: Cow<'k, [u8]>, attributes: &[(&str, &[u8])]) -> Cow<'k, [u8]> {
+        if self.matches.iter().all(|one| one.together.is_empty()) {
+            return key;
+        }
+        let matched = self.matched(&key, attributes).map(|index| &self.matches[index]);
+        match matched.and_then(|one| self.joined_key(one, &key, attributes)) {
+            Some(joined) => Cow::Owned(joined),
+            None => key,
+        }
+    }
+
+    fn joined_key(&self, one: &Match, key: &[u8], attributes: &[(&str, &[u8])]) -> Option<Vec<u8>> {
+        let condition = |name: &str| {
+            one.together.iter().find(|other| *other == name)?;
+            one.conditions.iter().find(|condition| condition.attribute == name)
+        };
+        let counted = |name: &str| {
+            let value = self.value_of(name, key, attributes)?;
+            let pattern = condition(name).and_then(|one| one.values.iter().find(|wanted| wanted.matches(&value)));
+            Some(pattern.map_or_else(|| value.into_owned(), |pattern| pattern.to_string().into_bytes()))
+        };
+        if one.together.is_empty() {
+            return None;
+        }
+        if self.by.is_empty() {
+            return counted(WHOLE_KEY);
+        }
+        let values: Vec<Vec<u8>> = self.by.iter().map(|name| counted(name)).collect::<Option<_>>()?;
+        let entries: Vec<(&str, &[u8])> =
+            self.by.iter().zip(&values).map(|(name, value)| (name.as_str(), &value[..])).collect();
+        self.key_of_descriptor(&entries)
+    }
+
     fn value_of<'k>(&self, name: &str, key: &'k [u8], attributes: &[(&str, &'k [u8])]) -> Option<Cow<'k, [u8]>> {
         match self.by.as_slice() {
             [] => (name == WHOLE_KEY).then_some(Cow::Borrowed(key)),
@@ -125,7 +162,27 @@ impl LimiterSpec {
             let wanted = self.rules.limits().len();
             return Some(format!("its limits cannot stand in for the limiter's {wanted}; write {wanted}, by position"));
         }
-        one.conditions.iter().find_map(|condition| self.why_never(condition))
+        one.conditions.iter().find_map(|condition| self.why_never(condition)).or_else(|| self.why_not_together(one))
+    }
+
+    /// Why values of a match cannot count together.
+    fn why_not_together(&self, one: &Match) -> Option<String> {
+        let is_of_key = |name: &String| if self.by.is_empty() { name == WHOLE_KEY } else { self.by.contains(name) };
+        let condition = |name: &String| one.conditions.iter().find(|condition| condition.attribute == *name);
+        let fits = |name: &String| {
+            let texts =
+                condition(name).is_some_and(|one| one.values.iter().all(|value| matches!(value, Value::Text(_))));
+            texts && is_of_key(name)
+        };
+        if let Some(name) = one.together.iter().find(|name| !fits(name)) {
+            let name = name.escape_debug();
+            return Some(format!(
+                "together names \"{name}\", and values count together that this match has patterns for, of attributes in \"by\"; add {name} = \"a*\", or leave it out"
+            ));
+        }
+        let counts = matches!(one.outcome, Outcome::Limits(_));
+        (!counts && !one.together.is_empty())
+            .then(|| "without limits nothing counts together; leave out together".to_owned())
     }
 
     /// Why a condition would never hold, or not as it is meant.
@@ -165,6 +222,7 @@ mod tests {
                     values: values.split(' ').map(|value| Value::of(name, value).unwrap()).collect(),
                 })
                 .collect(),
+            together: Vec::new(),
             outcome: Outcome::Unlimited,
         };
         LimiterSpec { matches: conditions.iter().map(one).collect(), ..LimiterSpec::new("a", rules).by(None, by) }
@@ -228,6 +286,52 @@ mod tests {
                 ("a key of no such parts", &[], 0),
             ],
         );
+    }
+
+    /// Values that match one pattern make one key, which makes itself.
+    #[test]
+    fn values_that_count_together_are_the_pattern_that_they_match() {
+        let rules: &[&[(&str, &str)]] =
+            &[&[("path", "/a/x")], &[("path", "/a/* *.png"), ("user", "*")], &[("user", "root"), ("path", "*")]];
+        let mut spec = spec(&["user", "path"], rules);
+        let limits = Outcome::Limits(spec.rules.clone());
+        spec.matches[1] =
+            Match { together: vec!["path".to_owned()], outcome: limits.clone(), ..spec.matches[1].clone() };
+        let both = vec!["path".to_owned(), "user".to_owned()];
+        spec.matches[2] = Match { together: both, outcome: limits.clone(), ..spec.matches[2].clone() };
+        assert_eq!(spec.unfit_match(), None);
+        for (user, path, expected) in [
+            ("ann", "/a/x", "user=ann,path=/a/x"),
+            ("ann", "/a/y", "user=ann,path=/a/*"),
+            ("a,b", "/a/*", "user=a\\,b,path=/a/*"),
+            ("ann", "/b.png", "user=ann,path=*.png"),
+            ("ann", "/b", "user=ann,path=/b"),
+            ("root", "/b,c", "user=root,path=*"),
+            ("root", "", "user=root,path=*"),
+        ] {
+            let key = spec.key_of(&[("user", user.as_bytes()), ("path", path.as_bytes())]).unwrap();
+            let counted = spec.counted_key(Cow::Owned(key), &[]).into_owned();
+            assert_eq!(String::from_utf8_lossy(&counted), expected, "{user} {path}");
+            assert_eq!(spec.counted_key(Cow::Borrowed(&counted), &[]), counted, "it makes itself");
+        }
+        let one = |by: &[&str], name: &str, value: &str, together: &str, outcome: &Outcome| {
+            let mut spec = self::spec(by, &[&[(name, value)]]);
+            let (together, outcome) = (vec![together.to_owned()], outcome.clone());
+            spec.matches[0] = Match { together, outcome, ..spec.matches[0].clone() };
+            spec
+        };
+        let whole = one(&[], "key", "ws-*", "key", &limits);
+        assert_eq!(whole.counted_key(Cow::Borrowed(b"ws-7"), &[]), &b"ws-*"[..]);
+        let empty = one(&["user"], "user", "*", "user", &limits);
+        assert_eq!(empty.counted_key(Cow::Owned(no_value("user")), &[]), &b"*"[..]);
+        for (unfit, part) in [
+            (one(&["user"], "user", "a*", "path", &limits), "together names \"path\""),
+            (one(&["user"], "plan", "a*", "plan", &limits), "of attributes in \"by\""),
+            (one(&["ip"], "ip", "10.0.0.0/8", "ip", &limits), "together names \"ip\""),
+            (one(&["user"], "user", "a*", "user", &Outcome::Unlimited), "without limits nothing counts"),
+        ] {
+            assert!(unfit.unfit_match().unwrap().1.contains(part), "{:?}", unfit.unfit_match());
+        }
     }
 
     #[test]

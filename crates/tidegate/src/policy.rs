@@ -3,12 +3,13 @@
 //! A policy is data, checked once when it is made; nothing here decides or stores.
 
 mod error;
+mod keys;
 
 pub use error::{PolicyError, PolicyProblem};
+pub(crate) use keys::no_value;
 
 use crate::address::{ADDRESS, Ipv6Prefix};
 use crate::matching::{Match, Outcome};
-use std::borrow::Cow;
 use std::sync::Arc;
 use tidegate_core::replicas::Schedule;
 use tidegate_core::{KEY_LEN_MAX, Limit, PERIOD_MAX, Rules};
@@ -54,6 +55,10 @@ pub struct LimiterSpec {
     pub matches: Vec<Match>,
     /// It is counted and told, and decides nothing.
     pub candidate: bool,
+    /// Of the alternatives that a request meets, one has to allow. Those that do are charged.
+    pub alternative: bool,
+    /// Limiters that are left out where a request meets them together with this one, and this one limits it.
+    pub replaces: Vec<String>,
     /// What would take the place of its limits: counted and told beside them. They have states of their own.
     pub candidate_rules: Option<Rules>,
     /// A limit that a descriptor brings stands in for its own, and shares the key's counters.
@@ -98,6 +103,8 @@ impl LimiterSpec {
             replicas: Replicas::Exact,
             matches: Vec::new(),
             candidate: false,
+            alternative: false,
+            replaces: Vec::new(),
             candidate_rules: None,
             request_limits: false,
             overdraw: false,
@@ -194,6 +201,11 @@ impl LimiterSpec {
         if rules.is_some() && self.candidate {
             return Some("a candidate has no candidate of its own; leave out candidate or candidate_limits");
         }
+        if (rules.is_some() || self.candidate) && self.alternative {
+            return Some(
+                "a candidate decides nothing, and one of the alternatives has to allow; leave one of them out",
+            );
+        }
         if (rules.is_some() || self.candidate) && self.replicas != Replicas::Exact {
             return Some("replicas share it, and a candidate is not shared; leave it out, or use replicas = \"exact\"");
         }
@@ -229,56 +241,6 @@ impl LimiterSpec {
         let (algorithm, limits) = (self.rules.algorithm(), self.rules.limits().len());
         Shape { algorithm, limits, names: self.names, stats: self.stats }
     }
-
-    /// The key that these attributes make, or `None` when one is missing.
-    ///
-    /// One attribute is its value. Several are `name=value` joined by commas, with commas and
-    /// backslashes in values escaped, so that no two sets of values share a key. An IPv6 address in `ip` is its network.
-    #[must_use]
-    pub fn key_of(&self, attributes: &[(&str, &[u8])]) -> Option<Vec<u8>> {
-        let value = |name: &str| {
-            let (_, value) = attributes.iter().find(|(n, _)| *n == name)?;
-            Some(if name == ADDRESS { self.ipv6_prefix.key_of_text(value) } else { Cow::Borrowed(*value) })
-        };
-        if let [only] = self.by.as_slice() {
-            return value(only).map(Cow::into_owned);
-        }
-        let mut key = Vec::new();
-        for (index, name) in self.by.iter().enumerate() {
-            if index > 0 {
-                key.push(b',');
-            }
-            key.extend_from_slice(name.as_bytes());
-            key.push(b'=');
-            for byte in value(name)?.iter() {
-                if matches!(byte, b',' | b'\\') {
-                    key.push(b'\\');
-                }
-                key.push(*byte);
-            }
-        }
-        (!self.by.is_empty()).then_some(key)
-    }
-
-    /// The key that a descriptor of exactly these attributes makes. One without a value counts, too: all of those together.
-    pub(crate) fn key_of_descriptor(&self, entries: &[(&str, &[u8])]) -> Option<Vec<u8>> {
-        let key = self.key_of(entries)?;
-        Some(if key.is_empty() { no_value(&self.by[0]) } else { key })
-    }
-
-    /// The key that a caller who names this limiter means: the same that the attributes would have made.
-    pub(crate) fn key_by_name<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
-        match self.by.as_slice() {
-            [only] if only == ADDRESS => self.ipv6_prefix.key_of_text(key),
-            [] | [_] => Cow::Borrowed(key),
-            _ => self.ipv6_prefix.key_of_parts(key),
-        }
-    }
-}
-
-/// What stands for the only attribute of a key when it has no value.
-pub(crate) fn no_value(name: &str) -> Vec<u8> {
-    [name.as_bytes(), b"="].concat()
 }
 
 /// What a decision is when the store does not answer in time.
@@ -366,6 +328,13 @@ impl Policy {
             if let Some((at, why)) = limiter.unfit_match() {
                 return fail(PolicyProblem::Match { at, why });
             }
+            if let Some(other) = limiter.replaces.iter().find(|name| !limiters.iter().any(|one| one.name == **name)) {
+                let (name, other) = (limiter.name.clone(), other.clone());
+                return fail(PolicyProblem::Replaces { name, other });
+            }
+            if limiter.replaces.contains(&limiter.name) {
+                return fail(PolicyProblem::ReplacesItself(limiter.name.clone()));
+            }
             if let Some(why) = limiter.unfit_request_limits() {
                 return fail(PolicyProblem::RequestLimits { name: limiter.name.clone(), why });
             }
@@ -441,24 +410,6 @@ mod tests {
         assert!(error.to_string().contains(part), "{error}");
     }
 
-    /// With whole addresses, a client with a /64 has 2^64 keys.
-    #[test]
-    fn s2_ipv6_addresses_count_by_their_network_by_name_as_by_attributes() {
-        let check = |by: &[&str], bits: u8, key: &str| {
-            let spec = LimiterSpec { ipv6_prefix: Ipv6Prefix::new(bits).unwrap(), ..spec("a").by(None, by) };
-            for address in ["2001:db8:1:2::1", "2001:db8:1:2:ffff::"] {
-                let made = spec.key_of(&[("user", b"a,b"), ("ip", address.as_bytes())]).unwrap();
-                assert_eq!(String::from_utf8_lossy(&made), key, "{address} by {by:?}");
-                let named = key.replace("2001:db8:1:2::/64", address);
-                assert_eq!(spec.key_by_name(named.as_bytes()), made, "{named}");
-            }
-        };
-        check(&["ip"], 64, "2001:db8:1:2::/64");
-        check(&["user", "ip"], 64, "user=a\\,b,ip=2001:db8:1:2::/64");
-        check(&["user"], 64, "a,b");
-        assert_eq!(spec("a").key_by_name(b"2001:db8::1"), &b"2001:db8::1"[..], "no limiter of addresses");
-    }
-
     #[test]
     fn refusals_name_the_limiter_and_the_remedy() {
         check(vec![spec("a"), spec("")], 1, "1 to 64");
@@ -481,17 +432,5 @@ mod tests {
         );
         assert!(Policy::new(vec![shared("a").by(Some("x"), &["ip"]), spec("b").by(None, &["user"])]).is_ok());
         check((0..1001).map(|i| spec(&format!("l{i}"))).collect(), 1000, "1001 limiters");
-    }
-
-    #[test]
-    fn no_two_sets_of_attributes_share_a_key() {
-        let both = spec("a").by(None, &["user", "ip"]);
-        let key = |user: &[u8], ip: &[u8]| both.key_of(&[("ip", ip), ("user", user)]).unwrap();
-        assert_eq!(key(b"u1", b"192.0.2.1"), b"user=u1,ip=192.0.2.1");
-        assert_ne!(key(b"u,ip=x", b"y"), key(b"u", b"x,ip=y"));
-        assert_ne!(key(b"u\\", b"x"), key(b"u", b"\\x"));
-        assert_eq!(both.key_of(&[("user", b"u1")]), None);
-        assert_eq!(spec("a").key_of(&[("user", b"u1")]), None);
-        assert_eq!(spec("a").by(None, &["ip"]).key_of(&[("ip", b"192.0.2.1")]).unwrap(), b"192.0.2.1");
     }
 }

@@ -364,7 +364,10 @@ fn a11_m2_a_key_with_a_longer_window_is_not_taken_for_idle() {
     let slow = own.rules.with_limits(&["2 per hour".parse().unwrap()]).unwrap();
     let values = vec![Value::of("key", "slow*").unwrap()];
     let conditions = vec![Condition { attribute: "key".to_owned(), values }];
-    let gate = gate(vec![LimiterSpec { matches: vec![Match { conditions, outcome: Outcome::Limits(slow) }], ..own }]);
+    let gate = gate(vec![LimiterSpec {
+        matches: vec![Match { conditions, together: Vec::new(), outcome: Outcome::Limits(slow) }],
+        ..own
+    }]);
     for key in ["a", "slow"] {
         assert!(gate.decide(&Request::hit("api", key.as_bytes()).cost(2)).unwrap().allowed);
     }
@@ -383,7 +386,7 @@ fn a8_a11_shares_of_limits_by_value() {
     let own = spec("api", Algorithm::AlignedWindow, &["4 per hour"]);
     let gold = own.rules.with_limits(&["10 per hour".parse().unwrap()]).unwrap();
     let conditions = vec![Condition { attribute: "key".to_owned(), values: vec![Value::of("key", "gold").unwrap()] }];
-    let matches = vec![Match { conditions, outcome: Outcome::Limits(gold) }];
+    let matches = vec![Match { conditions, together: Vec::new(), outcome: Outcome::Limits(gold) }];
     let admitted = |rank, key: &str| {
         let gate = gate(vec![LimiterSpec { matches: matches.clone(), ..own.clone() }.shared(Some((rank, 2)))]);
         (0..20).filter(|_| gate.hit("api", key).unwrap().allowed).count()
@@ -448,4 +451,37 @@ fn a11_overrides_survive_a_restart_and_are_bounded() {
     gate.at_once(gate.set_override("api", b"1", &limits(&["2 per day"]), None, None)).unwrap();
     assert!(gate.at_once(gate.clear_override("api", b"1")).unwrap());
     gate.at_once(gate.set_override("api", b"one more", &limits(&["1 per day"]), None, None)).unwrap();
+}
+
+/// Of alternatives one has to allow, and a limiter may stand in for another: by attributes as for descriptors, and told in explanations.
+#[test]
+fn a5_alternatives_and_replaced_limiters_in_one_request() {
+    let of = |name: &str, limit: &str, by: &str| {
+        LimiterSpec::new(name, Rules::new(Algorithm::FixedWindow, &[limit.parse().unwrap()]).unwrap())
+            .by(Some("d"), &[by])
+    };
+    let gate = gate(vec![
+        LimiterSpec { alternative: true, ..of("monthly", "1 per hour", "user") },
+        LimiterSpec { alternative: true, ..of("bought", "2 per 2h", "account") },
+        of("all", "9 per minute", "ip"),
+        LimiterSpec { replaces: vec!["all".to_owned()], ..of("vip", "1 per minute", "plan") },
+    ]);
+    let ask = |attributes: &[(&str, &[u8])]| {
+        let answer = gate.decide(&Request::of(Some("d"), attributes).explained()).unwrap();
+        let role = |name: &str| answer.explanation.iter().find(|one| one.limiter.name == name).map(|one| one.replaced);
+        let limiter = answer.limiter.as_ref().map(|spec| spec.name.clone()).unwrap_or_default();
+        let wait = answer.retry_after.map(|wait| wait.get() / 1_000_000);
+        (answer.allowed, limiter, answer.remaining, wait, role("all"))
+    };
+    let both: &[(&str, &[u8])] = &[("user", b"u"), ("account", b"a"), ("ip", b"192.0.2.1")];
+    let told = |allowed, limiter: &str, left, wait| (allowed, limiter.to_owned(), Some(left), wait, Some(false));
+    assert_eq!(ask(both), told(true, "monthly", 0, None));
+    assert_eq!(ask(both), told(true, "bought", 0, None), "one that denies says nothing beside one that allows");
+    assert_eq!(ask(both), told(false, "monthly", 0, Some(3_600)), "the shortest of their waits");
+    assert_eq!(ask(&both[2..]), told(true, "all", 6, None), "a denial charged nothing");
+    let vip: &[(&str, &[u8])] = &[("plan", b"gold"), ("ip", b"192.0.2.1")];
+    assert_eq!(ask(vip), (true, "vip".to_owned(), Some(0), None, Some(true)));
+    assert_eq!(ask(vip), (false, "vip".to_owned(), Some(0), Some(60), Some(true)));
+    gate.at_once(gate.set_enabled("vip", false)).unwrap();
+    assert_eq!(ask(vip), told(true, "all", 5, None), "a limiter that is disabled replaces nobody");
 }

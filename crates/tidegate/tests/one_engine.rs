@@ -25,7 +25,7 @@ async fn gate(url: &str, limiters: Vec<LimiterSpec>, settings: StoreSettings) ->
     Gate::connect(&policy, url.parse().unwrap(), settings, Clock::process()).await
 }
 
-/// It answered 500 once: the engine for stores elsewhere was asked about a limiter that is held here.
+/// It answered 500 once: the engine for remote stores was asked about a limiter of which this process holds a share.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limiter_that_servers_share_says_that_it_does_not_count_in_buckets() {
     let server = Server::redis(&[]);

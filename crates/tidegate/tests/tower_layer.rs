@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tidegate::layer::{Attributes, Question, RateLimitLayer};
-use tidegate::{Algorithm, Clock, Gate, LimiterSpec, Micros, Policy, Rules};
+use tidegate::{Algorithm, Clock, Door, Gate, LimiterSpec, Micros, Policy, Rules};
 use tidegate_testkit::http;
 #[cfg(feature = "redis")]
 use tidegate_testkit::servers;
@@ -199,4 +199,28 @@ fn a_store_elsewhere_is_waited_for_before_the_service_is_called() {
         assert!(response.contains("ratelimit-policy: \"api\""), "{response}");
     }
     assert_eq!(server.calls.load(Relaxed), 2);
+}
+
+/// A candidate that would deny everything changes neither a status nor a header, and is counted.
+#[test]
+fn a12_a_candidate_changes_nothing_behind_the_layer() {
+    let tried = |limit: &str| Rules::new(Algorithm::SlidingLog, &[limit.parse().unwrap(); 2]).ok();
+    let with_candidates = || {
+        let mut limiters: Vec<LimiterSpec> = policy().limiters().iter().map(|spec| LimiterSpec::clone(spec)).collect();
+        limiters[0].candidate_rules = tried("0 per minute");
+        Gate::with_clock(Policy::new(limiters).unwrap(), Clock::manual(Micros::from_secs(1_000)))
+    };
+    let serve = |gate| start_on(gate, Runtime::new().unwrap(), |gate| vec![by_api_key(gate)]);
+    let (with, without) = (serve(with_candidates()), serve(gate()));
+    let fields = ["x-api-key: a\r\n", "x-api-key: a\r\n", "x-api-key: a\r\n", "x-api-key: b\r\nx-cost: 9\r\n", ""];
+    for fields in fields {
+        let undated = |answer: String| {
+            answer.lines().filter(|line| !line.starts_with("date: ")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(undated(ask(&with, fields)), undated(ask(&without, fields)), "{fields:?}");
+    }
+    let info = with.gate.limiter_info("api").unwrap();
+    let (enforced, candidate) = (info.counts.by_door.at(Door::Library), info.candidate.unwrap());
+    assert_eq!((enforced.allowed, enforced.denied), (2, 2));
+    assert_eq!((candidate.allowed, candidate.denied), (0, 4));
 }

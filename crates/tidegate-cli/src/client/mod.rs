@@ -7,6 +7,7 @@ mod overrides;
 mod percent;
 mod show;
 mod streams;
+mod top;
 mod trust;
 
 use crate::exit;
@@ -52,11 +53,23 @@ pub(crate) enum Command {
     Submit(Submit),
     /// Show a stream's messages as they come
     Watch(Watch),
+    /// Watch limiters and keys live in this terminal, unblock keys and give them other limits
+    Top(top::Top),
 }
 
 /// Which server, and how to answer.
 #[derive(clap::Args, Debug)]
 pub(crate) struct To {
+    #[command(flatten)]
+    reach: Reach,
+    /// Answer in JSON, as the server gives it
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which server, and who asks.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Reach {
     /// The server
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7400", env = "TIDEGATE_SERVER")]
     server: String,
@@ -65,9 +78,6 @@ pub(crate) struct To {
     token_file: Option<PathBuf>,
     #[command(flatten)]
     trust: Trust,
-    /// Answer in JSON, as the server gives it
-    #[arg(long)]
-    json: bool,
 }
 
 /// A limiter.
@@ -210,11 +220,12 @@ pub(crate) fn run(command: &Command) -> ExitCode {
         Command::Audit(audit) => audit::show(audit),
         Command::Submit(submit) => streams::submit(submit),
         Command::Watch(watch) => streams::watch(watch),
+        Command::Top(top) => top::run(top),
     };
     match answered {
         Ok(code) => code,
         Err(failure) => {
-            if let (true, Some(body)) = (command.to().json, &failure.body) {
+            if let (true, Some(body)) = (command.wants_json(), &failure.body) {
                 // What is said next is about the same failure.
                 let _ = crate::say(body);
             }
@@ -225,8 +236,8 @@ pub(crate) fn run(command: &Command) -> ExitCode {
 }
 
 impl Command {
-    fn to(&self) -> &To {
-        match self {
+    fn wants_json(&self) -> bool {
+        let to = match self {
             Command::Hit(ask) | Command::Peek(ask) => &ask.to,
             Command::Increment(increment) => &increment.of.to,
             Command::Analyze(of) => &of.to,
@@ -239,7 +250,9 @@ impl Command {
             Command::Audit(audit) => &audit.to,
             Command::Submit(submit) => &submit.to,
             Command::Watch(watch) => &watch.to,
-        }
+            Command::Top(_) => return false,
+        };
+        to.json
     }
 }
 
@@ -252,6 +265,12 @@ fn attribute(text: &str) -> Result<(String, String), String> {
 }
 
 impl To {
+    fn connect(&self) -> Result<Server, Failure> {
+        self.reach.connect()
+    }
+}
+
+impl Reach {
     fn connect(&self) -> Result<Server, Failure> {
         Ok(Server::at(&self.server, &self.trust)?.with_token(self.token()?))
     }

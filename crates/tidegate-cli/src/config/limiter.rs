@@ -40,6 +40,8 @@ const KNOWN: Known = Known {
         "replicas",
         "replica",
         "match",
+        "alternative",
+        "replaces",
         "candidate",
         "candidate_limits",
     ],
@@ -67,7 +69,8 @@ pub(super) fn read(node: &Node, sources: &[Source], problems: &mut Vec<Problem>)
             );
             continue;
         }
-        if let Err(error) = Policy::new(vec![spec.clone()]) {
+        // Those that it replaces are looked for among all limiters.
+        if let Err(error) = Policy::new(vec![LimiterSpec { replaces: Vec::new(), ..spec.clone() }]) {
             let place = at_fault(&mut section, &error.problem).unwrap_or(name_place);
             section.problem(place, error.to_string());
             continue;
@@ -184,6 +187,9 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
         section.refuse(place, "layout", &problem);
     }
     let matches = super::matches::read(section, &rules, pause_layout)?;
+    let alternative = section.boolean("alternative").unwrap_or(false);
+    let replaces = section.texts("replaces", "api").unwrap_or_default();
+    let replaces = replaces.iter().map(|name| name.text.to_owned()).collect();
     let candidate = section.boolean("candidate").unwrap_or(false);
     let candidate_rules = match section.node("candidate_limits") {
         None => None,
@@ -210,6 +216,8 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
             replicas,
             matches,
             candidate,
+            alternative,
+            replaces,
             candidate_rules,
             request_limits,
             overdraw,

@@ -13,6 +13,7 @@ pub(super) const KNOWN: Known = Known {
         "idle_sessions",
         "subscriptions",
         "subscriptions_per_session",
+        "reservations",
         "unread",
     ],
     later: &[],
@@ -21,6 +22,7 @@ pub(super) const KNOWN: Known = Known {
 /// More than a process can have open.
 const CONNECTIONS_MAX: u64 = 1_000_000;
 const SUBSCRIPTIONS_MAX: u64 = 10_000_000;
+const RESERVATIONS_MAX: u64 = 1_000_000;
 const UNREAD_MIN: u64 = 1 << 20;
 
 /// Reads the table; what it leaves out is as by default.
@@ -40,6 +42,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Limits {
     let subscriptions = count("subscriptions", 1, SUBSCRIPTIONS_MAX, default.subscriptions);
     let subscriptions_per_session =
         count("subscriptions_per_session", 1, SUBSCRIPTIONS_MAX, default.subscriptions_per_session);
+    let reservations = count("reservations", 1, RESERVATIONS_MAX, default.reservations);
     Limits {
         connections: most,
         connections_per_address,
@@ -48,6 +51,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Limits {
         idle_sessions: idle_sessions.unwrap_or(default.idle_sessions),
         subscriptions: subscriptions.unwrap_or(default.subscriptions),
         subscriptions_per_session: subscriptions_per_session.unwrap_or(default.subscriptions_per_session),
+        reservations: reservations.unwrap_or(default.reservations),
         unread_bytes: section.parsed("unread", "256MiB", unread).unwrap_or(default.unread_bytes),
     }
 }

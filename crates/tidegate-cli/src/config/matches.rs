@@ -1,6 +1,6 @@
 //! `[[limiter.match]]`: other limits, or none, for certain values.
 //!
-//! Every setting of such a table but `limits`, `unlimited` and `deny` is an attribute with its pattern, or a list of them. Which
+//! Every setting of such a table but `limits`, `unlimited`, `deny` and `together` is an attribute with its pattern, or a list of them. Which
 //! attributes can match is the engine's to say.
 
 use super::limiter::{read_limit, tables, unlike_pause};
@@ -10,7 +10,7 @@ use super::tree::Value as Tree;
 use tidegate::{Condition, Limit, Match, Outcome, Rules, Value};
 
 /// What is no attribute.
-const OUTCOMES: [&str; 3] = ["limits", "unlimited", "deny"];
+const SETTINGS: [&str; 4] = ["limits", "unlimited", "deny", "together"];
 
 /// Reads every `[[limiter.match]]` of a limiter with these rules. `None`: one of them is at fault.
 pub(super) fn read(section: &mut Section<'_>, rules: &Rules, pause_layout: bool) -> Option<Vec<Match>> {
@@ -37,8 +37,10 @@ pub(super) fn place(section: &Section<'_>, at: usize) -> Option<Place> {
 }
 
 fn read_one(section: &mut Section<'_>, place: Place, rules: &Rules, pause_layout: bool) -> Option<Match> {
-    let names: Vec<&str> = section.names().filter(|name| !OUTCOMES.contains(name)).collect();
+    let names: Vec<&str> = section.names().filter(|name| !SETTINGS.contains(name)).collect();
     let conditions: Vec<Option<Condition>> = names.into_iter().map(|name| condition(section, name)).collect();
+    let together = section.texts("together", "path").unwrap_or_default();
+    let together = together.iter().map(|name| name.text.to_owned()).collect();
     let unlimited = section.boolean("unlimited").unwrap_or(false);
     let deny = section.boolean("deny").unwrap_or(false);
     let has_limits = section.node("limits").is_some();
@@ -55,7 +57,7 @@ fn read_one(section: &mut Section<'_>, place: Place, rules: &Rules, pause_layout
             None
         }
     };
-    Some(Match { conditions: conditions.into_iter().collect::<Option<_>>()?, outcome: outcome? })
+    Some(Match { conditions: conditions.into_iter().collect::<Option<_>>()?, together, outcome: outcome? })
 }
 
 /// One pattern, or a list of them.

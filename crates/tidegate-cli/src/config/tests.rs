@@ -229,10 +229,12 @@ limits = ["3 per day"]
     assert_eq!(config.store.snapshot_every, Duration::from_millis(1500));
     assert_eq!((config.audit.path, config.audit.log), (None, false));
     assert_eq!(config.limits, Limits::default());
-    let text = "[limits]\nconnections = 50\nconnections_per_token = 5\nidle_sessions = 7\nunread = \"2MiB\"";
+    let text =
+        "[limits]\nconnections = 50\nconnections_per_token = 5\nidle_sessions = 7\nunread = \"2MiB\"\nreservations = 3";
     let limits = read(text, &[("TIDEGATE_LIMITS__SUBSCRIPTIONS", "9")]).unwrap().limits;
     assert_eq!((limits.connections, limits.reserved(), limits.connections_per_token), (50, 5, Some(5)));
     assert_eq!((limits.idle_sessions, limits.subscriptions, limits.unread_bytes), (7, 9, 2 << 20));
+    assert_eq!(limits.reservations, 3);
     let audit = read("[audit]\npath = \"who\"\nlog = true", &[]).unwrap().audit;
     assert_eq!((audit.path.as_deref(), audit.log), (Some(Path::new("folder/who")), true));
     assert_eq!(config.record, None);

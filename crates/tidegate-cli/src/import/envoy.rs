@@ -5,7 +5,7 @@
 //! that order, are rows of which the first that matches is the node that the walk ends at; and where a walk would end at no node, a row says unlimited.
 
 use super::File;
-use super::policy::{ANY, Imported, Limiter, Row, TAKEN, is_name};
+use super::policy::{ANY, Imported, Limiter, Role, Row, TAKEN, is_name};
 use super::yaml::{self, Members, Node};
 
 /// A node of the tree.
@@ -15,9 +15,19 @@ struct Rule {
     /// Empty: any.
     value: String,
     limit: Limit,
-    is_shadow: bool,
+    class: Class,
+    /// Values that match it count together, in the rules below it, too.
+    is_shared: bool,
     children: Vec<Rule>,
     place: String,
+}
+
+/// What rules must have in common to be one limiter.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct Class {
+    role: Role,
+    called: Option<String>,
+    replaces: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -114,12 +124,24 @@ fn rule(node: Node, file: &str, imported: &mut Imported) -> Result<Rule, String>
     let key = members.text("key")?.filter(|key| !key.is_empty());
     let key = key.ok_or_else(|| format!("line {line}: the descriptor has no key"))?;
     let value = members.text("value")?.unwrap_or_default();
-    let is_shadow = members.is_true("shadow_mode")?;
-    if members.is_true("quota_mode")? {
-        imported.lost.push(format!("{place}: quota_mode of {key}; the rule is enforced as any other"));
-    }
-    if members.is_true("share_threshold")? {
-        imported.different.push(format!("{place}: share_threshold of {key}; each value has a count of its own"));
+    let role = match (members.is_true("shadow_mode")?, members.is_true("quota_mode")?) {
+        (false, false) => Role::Enforced,
+        (false, true) => Role::Alternative,
+        (true, is_quota) => {
+            if is_quota {
+                imported
+                    .different
+                    .push(format!("{place}: quota_mode of {key}, a rule in shadow_mode; here it decides nothing"));
+            }
+            Role::Candidate
+        }
+    };
+    let is_shared = members.is_true("share_threshold")?;
+    if is_shared && !value.contains('*') {
+        return Err(format!(
+            "line {line}: share_threshold needs a value with a *, and \"{}\" has none",
+            value.escape_debug()
+        ));
     }
     // What they tell, `tidegate top` tells for every limiter.
     for told in ["detailed_metric", "value_to_metric"] {
@@ -128,27 +150,37 @@ fn rule(node: Node, file: &str, imported: &mut Imported) -> Result<Rule, String>
     if members.take("metadata").is_some() {
         imported.lost.push(format!("{place}: metadata of {key}; [grpc] dynamic_metadata tells the descriptors"));
     }
-    let limit = members.take("rate_limit").map_or(Ok(Limit::Nothing), |node| rate_limit(node, &place, imported))?;
+    let mut class = Class { role, ..Class::default() };
+    let limit = match members.take("rate_limit") {
+        Some(node) => rate_limit(node, &place, &mut class, imported)?,
+        None => Limit::Nothing,
+    };
     let children = rules(members.list("descriptors")?, file, imported)?;
     members.end()?;
-    Ok(Rule { key, value, limit, is_shadow, children, place })
+    Ok(Rule { key, value, limit, class, is_shared, children, place })
 }
 
-fn rate_limit(node: Node, place: &str, imported: &mut Imported) -> Result<Limit, String> {
+fn rate_limit(node: Node, place: &str, class: &mut Class, imported: &mut Imported) -> Result<Limit, String> {
     let mut members = node.members("rate_limit")?;
     let line = members.line();
     let unlimited = members.is_true("unlimited")?;
     let (unit, count) = (members.text("unit")?, members.number("requests_per_unit")?);
     let times = members.number("unit_multiplier")?;
-    let name = members.text("name")?;
+    class.called = members.text("name")?.filter(|name| !name.is_empty());
     for node in members.list("replaces")? {
         let mut replaced = node.members("replaces")?;
         let other = replaced.text("name")?.unwrap_or_default();
         replaced.end()?;
-        if other.is_empty() || Some(&other) == name.as_ref() {
+        if other.is_empty() || Some(&other) == class.called.as_ref() {
             return Err(format!("line {line}: a limit replaces others by their names, and not itself"));
         }
-        imported.different.push(format!("{place}: it replaces \"{other}\" where a request has both; here both count"));
+        // Who does not limit replaces nobody here.
+        match (unlimited, class.role) {
+            (false, Role::Enforced | Role::Alternative) => class.replaces.push(other),
+            _ => imported
+                .lost
+                .push(format!("{place}: it replaces \"{other}\", though it limits nothing itself; here it does not")),
+        }
     }
     note_soft_limit(&mut members, place, imported)?;
     members.end()?;
@@ -240,22 +272,34 @@ fn add_limiters(imported: &mut Imported, domain: &Domain, keys: &[String]) {
         return;
     }
     let mut rows = Vec::new();
-    rows_of(&domain.rules, keys, &[], &mut rows);
-    for is_shadow in [false, true] {
-        let rows: Vec<Row> = rows
-            .iter()
-            .map(|(row, shadow)| match *shadow == is_shadow {
-                true => row.clone(),
-                false => Row { limit: None, ..row.clone() },
-            })
-            .collect();
-        if rows.iter().any(|row| row.limit.is_some()) {
-            let name = imported.name_for(&domain.name, keys, if is_shadow { ".shadow" } else { "" });
-            let algorithm = algorithm(imported, &rows, &domain.name, &shown);
-            let (domain, by) = (domain.name.clone(), keys.to_vec());
-            imported.add(Limiter { name, domain, by, algorithm, is_candidate: is_shadow, rows: trimmed(rows) });
+    rows_of(&domain.rules, keys, &Above::default(), &mut rows);
+    let mut classes: Vec<Class> = Vec::new();
+    for (_, class) in rows.iter().filter(|(row, _)| row.limit.is_some()) {
+        if !classes.contains(class) {
+            classes.push(class.clone());
         }
     }
+    // What is enforced comes first: it is what most look for.
+    classes.sort_by_key(|class| class.role != Role::Enforced);
+    for class in classes {
+        let rows: Vec<Row> =
+            rows.iter().map(|(row, other)| if *other == class { row.clone() } else { unlimited(row) }).collect();
+        let end = match class.role {
+            Role::Enforced => "",
+            Role::Candidate => ".shadow",
+            Role::Alternative => ".quota",
+        };
+        let name =
+            imported.own_name(class.called.as_ref()).unwrap_or_else(|| imported.name_for(&domain.name, keys, end));
+        let algorithm = algorithm(imported, &rows, &domain.name, &shown);
+        let (domain, by, rows) = (domain.name.clone(), keys.to_vec(), trimmed(rows));
+        let Class { role, called, replaces } = class;
+        imported.add(Limiter { name, domain, by, algorithm, role, called, replaces, rows });
+    }
+}
+
+fn unlimited(row: &Row) -> Row {
+    Row { limit: None, together: Vec::new(), ..row.clone() }
 }
 
 /// Windows there begin at multiples of their length since the epoch, which was a Thursday; so do ours, but for weeks, which begin as people's do.
@@ -279,25 +323,36 @@ fn algorithm(imported: &mut Imported, rows: &[Row], domain: &str, keys: &str) ->
     }
 }
 
-/// The rows for these keys below these values, in the order of the walk; with each whether it is a shadow rule's.
-fn rows_of(rules: &[Rule], keys: &[String], above: &[String], rows: &mut Vec<(Row, bool)>) {
+/// What a walk has come by.
+#[derive(Clone, Default)]
+struct Above {
+    values: Vec<String>,
+    together: Vec<String>,
+}
+
+/// The rows for these keys below these values, in the order of the walk; with each what its rule is like.
+fn rows_of(rules: &[Rule], keys: &[String], above: &Above, rows: &mut Vec<(Row, Class)>) {
     let Some((key, below)) = keys.split_first() else { return };
     let of_key = || rules.iter().filter(|rule| rule.key == *key);
     let exact = of_key().filter(|rule| !rule.value.is_empty() && !rule.value.contains('*'));
     let patterns = of_key().filter(|rule| rule.value.contains('*'));
     let any = of_key().filter(|rule| rule.value.is_empty());
     for rule in exact.chain(patterns).chain(any) {
-        let value = if rule.value.is_empty() { ANY.to_owned() } else { rule.value.clone() };
-        let mut values = above.to_vec();
-        values.push(value);
+        let Above { mut values, mut together } = above.clone();
+        values.push(if rule.value.is_empty() { ANY.to_owned() } else { rule.value.clone() });
+        together.extend(rule.is_shared.then(|| key.clone()));
         if below.is_empty() {
-            let limit = if let Limit::Of(limit) = &rule.limit { Some(limit.clone()) } else { None };
-            rows.push((Row { values, limit, comment: rule.place.clone() }, rule.is_shadow));
+            let (limit, together) = match &rule.limit {
+                Limit::Of(limit) => (Some(limit.clone()), together),
+                Limit::Nothing | Limit::Unlimited => (None, Vec::new()),
+            };
+            rows.push((Row { values, together, limit, comment: rule.place.clone() }, rule.class.clone()));
         } else {
-            rows_of(&rule.children, below, &values, rows);
+            rows_of(&rule.children, below, &Above { values: values.clone(), together }, rows);
             // The walk does not go back up.
             values.resize(values.len() + below.len(), ANY.to_owned());
-            rows.push((Row { values, limit: None, comment: "no rule".to_owned() }, false));
+            let row = Row { values, together: Vec::new(), limit: None, comment: "no rule".to_owned() };
+            rows.push((row, Class::default()));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! request needs a descriptor for each limiter. That is told once for all.
 
 use super::File;
-use super::policy::{ANY, Imported, Limiter, Row, TAKEN, is_name};
+use super::policy::{ANY, Imported, Limiter, Role, Row, TAKEN, is_name};
 use super::yaml::{self, Node};
 
 /// The policy of this file.
@@ -91,7 +91,16 @@ fn made(
     let rows = rows(&by, &conditions, &limit, place);
     // A window of Limitador begins with its first request, as ours does.
     let (name, algorithm) = (imported.name_for(namespace, &by, ""), "algorithm = \"fixed-window\"");
-    Ok(Limiter { name, domain: namespace.to_owned(), by, algorithm, is_candidate: false, rows })
+    Ok(Limiter {
+        name,
+        domain: namespace.to_owned(),
+        by,
+        algorithm,
+        role: Role::Enforced,
+        called: None,
+        replaces: Vec::new(),
+        rows,
+    })
 }
 
 /// Where a condition does not hold, the limit is none.
@@ -107,12 +116,13 @@ fn rows(by: &[String], conditions: &[Condition], limit: &str, place: &str) -> Ve
     let mut rows: Vec<Row> = excluded
         .map(|condition| Row {
             values: with(any(), condition),
+            together: Vec::new(),
             limit: None,
             comment: "its condition does not hold".to_owned(),
         })
         .collect();
     let values = conditions.iter().filter(|condition| condition.is_equal).fold(any(), with);
-    rows.push(Row { values, limit: Some(limit.to_owned()), comment: place.to_owned() });
+    rows.push(Row { values, together: Vec::new(), limit: Some(limit.to_owned()), comment: place.to_owned() });
     rows
 }
 

@@ -27,10 +27,24 @@ pub(super) struct Limiter {
     pub(super) domain: String,
     pub(super) by: Vec<String>,
     pub(super) algorithm: &'static str,
-    /// Counted and told, never deciding.
-    pub(super) is_candidate: bool,
+    pub(super) role: Role,
+    /// What its rules are called where they come from, if they are.
+    pub(super) called: Option<String>,
+    /// Rules that are left out where a request meets these, as they are called there.
+    pub(super) replaces: Vec<String>,
     /// The first that matches decides; none: nothing limits it.
     pub(super) rows: Vec<Row>,
+}
+
+/// What a limiter's word counts for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Role {
+    #[default]
+    Enforced,
+    /// Counted and told, never deciding.
+    Candidate,
+    /// One of the alternatives has to allow.
+    Alternative,
 }
 
 /// Values of the attributes, and what holds for them.
@@ -38,6 +52,8 @@ pub(super) struct Limiter {
 pub(super) struct Row {
     /// A pattern for each attribute.
     pub(super) values: Vec<String>,
+    /// Attributes whose values count together.
+    pub(super) together: Vec<String>,
     /// A limit as text; `None`: unlimited.
     pub(super) limit: Option<String>,
     /// A word on where it comes from.
@@ -49,7 +65,7 @@ pub(super) const ANY: &str = "*";
 
 impl Row {
     fn is_for_all(&self) -> bool {
-        self.values.iter().all(|value| value == ANY)
+        self.together.is_empty() && self.values.iter().all(|value| value == ANY)
     }
 }
 
@@ -77,8 +93,20 @@ impl Imported {
         for note in self.notes() {
             let _ = writeln!(text, "# {note}");
         }
-        self.limiters.iter().for_each(|limiter| limiter.write(&mut text));
+        self.limiters.iter().for_each(|limiter| limiter.write(&mut text, &self.replaced_by(limiter)));
         text
+    }
+
+    /// The names of the limiters that a limiter replaces. Rules may be called alike, and a name that none has means nothing.
+    fn replaced_by(&self, limiter: &Limiter) -> Vec<String> {
+        let is_called = |other: &&Limiter| other.called.as_ref().is_some_and(|name| limiter.replaces.contains(name));
+        let others = self.limiters.iter().filter(|other| other.domain == limiter.domain && other.name != limiter.name);
+        others.filter(is_called).map(|other| quoted(&other.name)).collect()
+    }
+
+    /// The name that rules have where they come from, if it may be a limiter's and is free.
+    pub(super) fn own_name(&self, called: Option<&String>) -> Option<String> {
+        called.filter(|name| is_name(name) && !self.limiters.iter().any(|other| other.name == **name)).cloned()
     }
 
     /// A name for a limiter of this domain and these keys that no other has.
@@ -110,7 +138,7 @@ impl Limiter {
         Some(format!("\"{}\" is no address, which values of ip are here", no_address.escape_debug()))
     }
 
-    fn write(&self, text: &mut String) {
+    fn write(&self, text: &mut String, replaced: &[String]) {
         // What holds for all others is the limiter's own; where nothing does, a last row says so.
         let (own, rows) = match self.rows.iter().position(Row::is_for_all) {
             Some(at) => (self.rows[at].limit.as_ref().map(|limit| (limit, &self.rows[at])), &self.rows[..at]),
@@ -124,15 +152,21 @@ impl Limiter {
         if self.by.iter().any(|name| name == "ip") {
             text.push_str("ipv6_prefix = 128\n");
         }
-        if self.is_candidate {
-            text.push_str("candidate = true\n");
+        match self.role {
+            Role::Enforced => {}
+            Role::Candidate => text.push_str("candidate = true\n"),
+            Role::Alternative => text.push_str("alternative = true\n"),
+        }
+        if !replaced.is_empty() {
+            let _ = writeln!(text, "replaces = [{}]", replaced.join(", "));
         }
         let _ = writeln!(text, "limits = [{}]{}", quoted(limits), own.map_or(String::new(), |(_, row)| comment(row)));
         for joined in joined(rows) {
             self.write_rows(text, &joined);
         }
         if own.is_none() {
-            let rest = Row { values: vec![ANY.to_owned(); self.by.len()], limit: None, comment: "no rule".to_owned() };
+            let (values, together) = (vec![ANY.to_owned(); self.by.len()], Vec::new());
+            let rest = Row { values, together, limit: None, comment: "no rule".to_owned() };
             self.write_rows(text, &[&rest]);
         }
     }
@@ -142,15 +176,20 @@ impl Limiter {
         let row = rows[0];
         let more = if rows.len() > 1 { format!(" and {} more", rows.len() - 1) } else { String::new() };
         let _ = writeln!(text, "[[limiter.match]]{}{more}", comment(row));
-        let is_for_all = row.is_for_all();
+        let is_for_all = row.values.iter().all(|value| value == ANY);
         for (index, (name, value)) in self.by.iter().zip(&row.values).enumerate() {
             let mut values: Vec<String> = rows.iter().map(|row| quoted(&row.values[index])).collect();
             values.dedup();
-            // Any value need not be said, but for one where all are any.
-            if value != ANY || values.len() > 1 || (is_for_all && index == 0) {
+            // Any value need not be said, but for one where all are any, or where they count together.
+            let is_said = value != ANY || values.len() > 1 || row.together.contains(name);
+            if is_said || (is_for_all && index == 0) {
                 let values = if values.len() > 1 { format!("[{}]", values.join(", ")) } else { values.concat() };
                 let _ = writeln!(text, "{} = {values}", quoted_name(name));
             }
+        }
+        if !row.together.is_empty() {
+            let together: Vec<String> = row.together.iter().map(|name| quoted(name)).collect();
+            let _ = writeln!(text, "together = [{}]", together.join(", "));
         }
         match &row.limit {
             Some(limit) => writeln!(text, "limits = [{}]", quoted(limit)),
@@ -168,7 +207,7 @@ fn joined(rows: &[Row]) -> Vec<Vec<&Row>> {
     for row in rows {
         if let Some(group) = all.last_mut()
             && group.len() < MATCH_VALUES_MAX
-            && group[0].limit == row.limit
+            && (&group[0].limit, &group[0].together) == (&row.limit, &row.together)
             && let [at] = differ(group[0], row)[..]
             && group.get(1).is_none_or(|second| differ(group[0], second) == [at])
         {
@@ -213,4 +252,4 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 /// Words that are settings of a `[[limiter.match]]` table, so that no attribute of that name can be matched there.
-pub(super) const TAKEN: [&str; 4] = ["limits", "unlimited", "deny", "key"];
+pub(super) const TAKEN: [&str; 5] = ["limits", "unlimited", "deny", "together", "key"];

@@ -130,12 +130,15 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
         access: Arc::clone(access.access()),
         tls: certificates.of("grpc"),
         metrics: Arc::new(grpc::Metrics::new(limits.connections())),
+        reserved_connections: Some(limits.reserved()),
         ratelimit: config.grpc,
         ..GrpcSettings::default()
     };
     let resp = resp_listener.map(|(listener, address)| {
         let settings = RespSettings {
             connections: limits.connections(),
+            reserved_connections: Some(limits.reserved()),
+            buffer_bytes: limits.unread_bytes,
             access: Arc::clone(access.access()),
             audit: Arc::clone(&audit),
             tls: certificates.of("resp"),

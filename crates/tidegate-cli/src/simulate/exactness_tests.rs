@@ -100,6 +100,9 @@ fn a5_several_threads_answer_as_one_where_requests_touch_several_keys() {
     let log = as_clf(&traffic(2, 30_000));
     check_threads(&[&both], Format::Clf, &log);
     check_threads(&[&both, &limiter("ip", "ip", "limits = [\"20 per minute\"]")], Format::Clf, &log);
+    // And users that count together are one key.
+    let rules = "limits = [\"9 per minute\"]\n[[limiter.match]]\nuser = \"u3*\"\ntogether = [\"user\"]\nlimits = [\"90 per minute\"]";
+    check_threads(&[&limiter("user", "user", rules)], Format::Clf, &log);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::compare::Comparison;
 use super::order::{Batch, Due};
 use super::reading::{panicked, spawn};
 use super::replay::Replay;
-use super::tally::{Charts, Tally, Verdict};
+use super::tally::{CandidateTally, Charts, Tally, Verdict};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -74,6 +74,7 @@ struct Pending {
 /// What all lanes of a policy came to.
 pub(super) struct Outcome {
     pub(super) tally: Tally,
+    pub(super) candidates: Vec<CandidateTally>,
     pub(super) sketched: u64,
     pub(super) skipped: u64,
 }
@@ -153,8 +154,11 @@ impl Lanes {
             }
             let (sketched, skipped) =
                 (outcomes.iter().map(|one| one.sketched).sum(), outcomes.iter().map(|one| one.skipped).sum());
+            let candidates = outcomes.iter().map(|one| one.candidates.clone()).reduce(CandidateTally::added);
+            let candidates = candidates.unwrap_or_default();
             let tallies = outcomes.into_iter().map(|one| one.tally).collect();
-            policies.push(Outcome { tally: Tally::merged(tallies).ok_or_else(panicked)?, sketched, skipped });
+            let tally = Tally::merged(tallies).ok_or_else(panicked)?;
+            policies.push(Outcome { tally, candidates, sketched, skipped });
         }
         outcome.map(|()| Replayed { policies, comparison })
     }
@@ -182,7 +186,8 @@ impl Worker {
                 break;
             }
         }
-        Outcome { sketched: self.engine.sketched(), skipped: self.skipped, tally: self.engine.tally }
+        let (candidates, sketched) = (self.engine.candidates(), self.engine.sketched());
+        Outcome { candidates, sketched, skipped: self.skipped, tally: self.engine.tally }
     }
 
     fn decide(&mut self, job: &Job) -> Done {

@@ -211,13 +211,14 @@ fn replay(input: Input, how: How, out: impl Write + Send + 'static) -> Result<(R
     }
 }
 
-/// The limiter that is the only one to apply to any line, if there is such: then lines may be dealt out by its keys.
+/// The limiter that is the only one to apply to any line, if there is such: then lines may be dealt out by its keys, unless some of them count together.
 fn only_limiter(parser: &Parser, config: &Config) -> Option<Arc<LimiterSpec>> {
     if !matches!(parser.format, Format::Clf | Format::NginxJson) {
         return None;
     }
     let mut applying = applying(config, parser.domain.as_deref());
-    applying.next().filter(|_| applying.next().is_none()).cloned()
+    let only = applying.next().filter(|_| applying.next().is_none());
+    only.filter(|spec| spec.matches.iter().all(|one| one.together.is_empty())).cloned()
 }
 
 /// The limiters that requests of a domain may match.

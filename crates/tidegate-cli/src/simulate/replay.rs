@@ -9,7 +9,7 @@ use super::order::Due;
 use super::output::{self, Deed, Head, Outcome};
 use super::parsed::{Asks, How};
 use super::streams::Streams;
-use super::tally::{Charts, Tally, Verdict, When};
+use super::tally::{CandidateTally, Charts, Tally, Verdict, When};
 use crate::config::Config;
 use tidegate::{AskError, Clock, Gate, IfBlocked, Limiter, Micros, Request, Settings, Target, Which};
 use tidegate_doors::udp::{Responder, Scratch, Slot};
@@ -93,6 +93,16 @@ impl Replay {
     pub(super) fn sketched(&self) -> u64 {
         let counts = self.gate.limiters().into_iter().map(|limiter| limiter.counts);
         counts.map(|counts| counts.sketched_allowed + counts.sketched_denied).sum()
+    }
+
+    /// What candidates would have decided.
+    pub(super) fn candidates(&self) -> Vec<CandidateTally> {
+        let limiters = self.gate.limiters();
+        let tried = limiters.iter().filter_map(|info| match (&info.spec.candidate_rules, info.candidate) {
+            (Some(rules), Some(counts)) => Some((&info.spec.name, rules, counts)),
+            _ => info.spec.candidate.then_some((&info.spec.name, &info.spec.rules, info.counts)),
+        });
+        tried.map(|(name, rules, counts)| CandidateTally::new(name, rules.limits(), counts)).collect()
     }
 
     /// Does what a line asks for; `place` is its place among all lines.

@@ -4,7 +4,7 @@ use super::Notes;
 use super::compare::{Comparison, KeysChanged};
 use super::in_order::WINDOW;
 use super::lanes::{Outcome, Replayed};
-use super::tally::{KEYS_MAX, Submissions, Tally};
+use super::tally::{CandidateTally, KEYS_MAX, Submissions, Tally};
 use crate::human::{self, Align, Columns};
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 const TOP: usize = 10;
 
 pub(super) fn text(replayed: &Replayed, notes: &Notes) -> String {
-    let Outcome { tally, sketched, .. } = &replayed.policies[0];
+    let Outcome { tally, candidates, sketched, .. } = &replayed.policies[0];
     let mut out = String::from("\n");
     let other = tally.submissions.all() + tally.operations;
     if tally.requests() > 0 || other == 0 {
@@ -37,6 +37,9 @@ pub(super) fn text(replayed: &Replayed, notes: &Notes) -> String {
     }
     if !tally.limiters.is_empty() {
         let _ = write!(out, "\n{}", by_limiter(tally));
+    }
+    if candidates.iter().any(|one| one.allowed + one.denied > 0) {
+        let _ = write!(out, "\n{}", by_candidate(candidates));
     }
     let deciding = tally.deciding_limits();
     // With one limit the table above says it all.
@@ -149,6 +152,22 @@ fn by_limiter(tally: &Tally) -> String {
     if tally.unlimited > 0 {
         let none = String::new;
         table.row(["(none applied)".into(), human::count(tally.unlimited), none(), none(), none(), none()]);
+    }
+    table.to_string()
+}
+
+/// What candidates would have decided, beside what was.
+fn by_candidate(candidates: &[CandidateTally]) -> String {
+    let mut table = Columns::new(&[
+        ("CANDIDATE", Align::Left),
+        ("LIMITS", Align::Left),
+        ("WOULD ALLOW", Align::Right),
+        ("WOULD DENY", Align::Right),
+        ("DENIED %", Align::Right),
+    ]);
+    for CandidateTally { limiter, limits, allowed, denied } in candidates {
+        let share = human::percent(*denied, allowed + denied);
+        table.row([limiter.clone(), limits.clone(), human::count(*allowed), human::count(*denied), share]);
     }
     table.to_string()
 }

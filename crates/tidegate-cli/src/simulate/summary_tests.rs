@@ -78,3 +78,22 @@ fn the_summary_counts_submissions_and_operations() {
     assert_eq!(summary_of(LOGIN, block).trim(), "1 operations, such as blocks and increments");
     assert!(summary_of(LOGIN, "").trim().starts_with("0 requests: 0 allowed"));
 }
+
+/// Each key on a thread of its own: what they counted is added up. By hand: of 3 and 5 hits within a minute one each passes by the candidate
+/// limit, and none by the limiter that is a candidate itself.
+#[test]
+fn a12_the_summary_counts_candidates_beside_what_was_decided() {
+    let tried = "[[limiter]]\nname = \"api\"\nby = [\"user\"]\nlimits = [\"2 per minute\"]\ncandidate_limits = [\"1 per minute\"]\n\
+                 [[limiter]]\nname = \"new\"\nby = [\"user\"]\nlimits = [\"0 per hour\"]\ncandidate = true\n";
+    let hit = |user: &str| format!("{{\"at\":1,\"attributes\":{{\"user\":\"{user}\"}}}}\n");
+    let text = summary_of(tried, &(hit("a").repeat(3) + &hit("b").repeat(5)));
+    assert!(text.contains("8 requests: 4 allowed, 4 denied"), "{text}");
+    assert!(
+        text.contains(
+            "CANDIDATE  LIMITS    WOULD ALLOW  WOULD DENY  DENIED %\n\
+             api        1 per 1m            2           6    75.0 %\n\
+             new        0 per 1h            0           8     100 %\n"
+        ),
+        "{text}"
+    );
+}

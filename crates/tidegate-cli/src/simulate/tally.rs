@@ -5,7 +5,7 @@
 use super::timeline::{Axis, Bars};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tidegate::{Answer, Explained, LimiterSpec, Micros, Reason};
+use tidegate::{Answer, Counts, Explained, Limit, LimiterSpec, Micros, Reason};
 
 /// Most denied keys that are counted one by one, over all limiters; further ones are only counted.
 pub(super) const KEYS_MAX: usize = 100_000;
@@ -92,6 +92,15 @@ pub(super) struct LimiterTally {
     /// And those that it denied because the key was blocked.
     pub(super) blocked: u64,
     pub(super) keys: HashMap<Box<[u8]>, KeyTally>,
+}
+
+/// What a candidate would have decided of the requests that it was asked about.
+#[derive(Clone, Debug)]
+pub(super) struct CandidateTally {
+    pub(super) limiter: String,
+    pub(super) limits: String,
+    pub(super) allowed: u64,
+    pub(super) denied: u64,
 }
 
 /// A key that was denied at least once.
@@ -301,6 +310,23 @@ impl Tally {
             .iter()
             .flat_map(|limiter| of(limiter).into_iter().map(|(limit, n)| (&*limiter.spec, limit, n)));
         rows.filter(|(_, _, denied)| *denied > 0).collect()
+    }
+}
+
+impl CandidateTally {
+    pub(super) fn new(limiter: &str, limits: &[Limit], counts: Counts) -> CandidateTally {
+        let limits: Vec<String> = limits.iter().map(ToString::to_string).collect();
+        let Counts { allowed, denied, .. } = counts;
+        CandidateTally { limiter: limiter.to_owned(), limits: limits.join(", "), allowed, denied }
+    }
+
+    /// Those of two threads, which have replayed other keys by the same policy.
+    pub(super) fn added(mut one: Vec<CandidateTally>, other: Vec<CandidateTally>) -> Vec<CandidateTally> {
+        for (one, other) in one.iter_mut().zip(other) {
+            one.allowed += other.allowed;
+            one.denied += other.denied;
+        }
+        one
     }
 }
 

@@ -45,6 +45,7 @@ fn check(page: &str, least: usize, scene: &Scene<'_>) {
         match step {
             script::Step::Toml(text) if !scene.toml.is_empty() => shell.write(scene.toml, &text),
             script::Step::Toml(_) => {}
+            script::Step::File { name, text } => shell.write(&name, &text),
             script::Step::Command { line, shown } => {
                 if commands == 0 {
                     scene.before.iter().for_each(|line| shell.run(page, line, ""));
@@ -86,6 +87,11 @@ fn events() {
 #[test]
 fn several_checks() {
     check("docs/guide/several-checks.md", 8, &Scene { toml: "tidegate.toml", ..Scene::default() });
+}
+
+#[test]
+fn costs_known_later() {
+    check("docs/guide/costs-known-later.md", 5, &Scene { toml: "tidegate.toml", ..Scene::default() });
 }
 
 #[test]

@@ -5,6 +5,8 @@
 pub(crate) enum Step {
     /// A `toml` block.
     Toml(String),
+    /// Another file whose name is in front of its block, as in "in `hello.py`:".
+    File { name: String, text: String },
     /// A command, and the output that the page shows for it.
     Command { line: String, shown: String },
 }
@@ -13,9 +15,10 @@ pub(crate) enum Step {
 pub(crate) fn steps(page: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut rest = page;
-    while let Some((kind, block, behind)) = next_block(rest) {
+    while let Some((before, kind, block, behind)) = next_block(rest) {
         match kind {
             "toml" => steps.push(Step::Toml(block.to_owned())),
+            "python" | "js" | "go" | "ruby" => steps.extend(file(before, block)),
             "sh" => steps.extend(plain(block)),
             _ => steps.extend(prompted(block)),
         }
@@ -24,12 +27,17 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// The word behind the fence, what is inside, and the rest of the page.
-fn next_block(page: &str) -> Option<(&str, &str, &str)> {
-    let (_, opened) = page.split_once("\n```")?;
+/// What is before the fence, the word behind it, what is inside, and the rest of the page.
+fn next_block(page: &str) -> Option<(&str, &str, &str, &str)> {
+    let (before, opened) = page.split_once("\n```")?;
     let (kind, inside) = opened.split_once('\n')?;
     let (block, behind) = inside.split_once("```")?;
-    Some((kind, block, behind))
+    Some((before, kind, block, behind))
+}
+
+fn file(before: &str, block: &str) -> Option<Step> {
+    let (_, name) = before.trim_end().strip_suffix("`:")?.rsplit_once('`')?;
+    Some(Step::File { name: name.to_owned(), text: block.to_owned() })
 }
 
 /// Each line is a command.

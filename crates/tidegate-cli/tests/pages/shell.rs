@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use tidegate_testkit::servers::free_port;
 
 /// The ports that pages print.
-const PORTS: [&str; 6] = ["7400", "7401", "4040", "4041", "9000", REDIS];
+const PORTS: [&str; 8] = ["7400", "7401", "4040", "4041", "9000", REDIS, "7403", "8000"];
 /// The port of a Redis that a page presupposes.
 const REDIS: &str = "6379";
 /// Not run here: they build and test all of this.
@@ -33,6 +33,7 @@ impl Shell {
     }
 
     pub(crate) fn write(&mut self, name: &str, text: &str) {
+        fs::create_dir_all(self.folder.path(name).parent().unwrap()).unwrap();
         self.folder.write(name, &self.with_ports(text));
     }
 
@@ -92,7 +93,7 @@ impl Shell {
     fn is_up(&self, sign: &str, shown: &str, output: &str) -> bool {
         match sign {
             "http.server" => std::net::TcpStream::connect(format!("127.0.0.1:{}", self.ports[4])).is_ok(),
-            "watch" => missing(shown, output).is_none(),
+            "watch" | BACKGROUND => missing(shown, output).is_none(),
             _ => output.contains("listening on http"),
         }
     }
@@ -102,6 +103,7 @@ impl Shell {
         both.fold(text.to_owned(), |text, (printed, free)| {
             text.replace(&format!(":{printed}"), &format!(":{free}"))
                 .replace(&format!(" {printed} "), &format!(" {free} "))
+                .replace(&format!("{printed}, "), &format!("{free}, "))
         })
     }
 }
@@ -115,16 +117,22 @@ impl Drop for Shell {
     }
 }
 
+/// A program of the page's own that goes on; it is up when it has said what the page shows.
+const BACKGROUND: &str = " &";
+
 /// What a command that goes on is known by; `None`: it ends.
 fn serves(text: &str) -> Option<&'static str> {
     let signs = [("tidegate serve", "serve"), ("tidegate proxy", "proxy"), ("tidegate watch", "watch")];
     let signs = signs.into_iter().chain([("http.server", "http.server")]);
-    signs.into_iter().find(|(command, _)| text.contains(command)).map(|(_, sign)| sign)
+    let known = signs.into_iter().find(|(command, _)| text.contains(command)).map(|(_, sign)| sign);
+    known.or_else(|| text.ends_with(BACKGROUND).then_some(BACKGROUND))
 }
 
 /// The command in the shell's own process, behind its variables, and not in the background.
 fn exec(text: &str) -> String {
-    let at = ["tidegate ", "python3 "].into_iter().filter_map(|word| text.find(word)).min().unwrap_or(0);
+    let known = ["tidegate ", "python3 "].into_iter().filter_map(|word| text.find(word)).min();
+    let at =
+        known.unwrap_or_else(|| text.split_inclusive(' ').take_while(|word| word.contains('=')).map(str::len).sum());
     format!("{}exec {}", &text[..at], text[at..].trim_end_matches('&'))
 }
 

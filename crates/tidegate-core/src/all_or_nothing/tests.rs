@@ -1,4 +1,4 @@
-//! Several keys of one request, and what each of them is told.
+//! Several keys of one request, and the answer that each of them gets.
 
 use super::*;
 use crate::Algorithm;
@@ -30,6 +30,13 @@ impl Key {
         let ruling = decide(&mut subject, Micros::from_secs(at_s), cost, intent);
         self.blocked_until = subject.blocked_until;
         ruling
+    }
+
+    fn back(&mut self, at_s: u64, cost: u32) -> Ruling {
+        let Key { rules, blocked_until, states } = self;
+        let (role, own) = (Role::Enforced, None);
+        let mut subject = Subject { rules, blocked_until: *blocked_until, states, room: Room::Free, role, own };
+        give_back(&mut subject, Micros::from_secs(at_s), cost)
     }
 }
 
@@ -69,6 +76,74 @@ fn a5_limits_are_charged_together_or_not_at_all() {
         61  hit 1 -> limited retry=3539 at=1
         61  hit 3 -> costabovelimit at=0",
     );
+}
+
+/// `AT hit|back COST -> left=N reset=S`: the same for every algorithm of windows, where a minute's worth is charged within a minute.
+#[test]
+fn windows_give_back_what_they_hold_the_latest_first() {
+    let play = |algorithm: Algorithm, limits: &[&str], script: &str| {
+        let mut key = key(algorithm, limits);
+        for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (at_s, cost) = (words[0].parse().unwrap(), words[2].parse().unwrap());
+            let ruling = if words[1] == "hit" { key.request(at_s, cost, Intent::Hit) } else { key.back(at_s, cost) };
+            let decision = ruling.decision;
+            let facts =
+                [format!("left={}", decision.remaining), format!("reset={}", decision.reset_after.get() / 1_000_000)];
+            assert_eq!(facts[..words.len() - 4], words[4..], "{algorithm:?}: {line}");
+            assert!(ruling.is_allowed(), "{algorithm:?}: {line}");
+        }
+    };
+    let fixed = "
+        60   hit 2  -> left=3 reset=60
+        70   hit 3  -> left=0 reset=50
+        80   back 4 -> left=4 reset=40
+        80   hit 4  -> left=0 reset=40
+        90   back 9 -> left=5 reset=0
+        125  hit 3  -> left=2
+        181  back 2 -> left=LATER";
+    for (algorithm, later) in [(Algorithm::AlignedWindow, "5"), (Algorithm::FixedWindow, "4")] {
+        play(algorithm, &["5 per minute"], &fixed.replace("LATER", later));
+    }
+    let logged = "
+        60   hit 2  -> left=3 reset=60
+        70   hit 1  -> left=2 reset=60
+        71   hit 2  -> left=0 reset=60
+        80   back 1 -> left=1 reset=51
+        80   back 2 -> left=3 reset=40
+        80   hit 3  -> left=0 reset=60
+        120  back 1 -> left=3 reset=20
+        120  back 9 -> left=5 reset=0
+        121  hit 5  -> left=0 reset=60";
+    play(Algorithm::SlidingLog, &["5 per minute"], logged);
+    let faded = "
+        60   hit 4  -> left=1 reset=120
+        90   back 3 -> left=4 reset=90
+        90   hit 3  -> left=1 reset=90
+        150  back 4 -> left=3
+        150  hit 2  -> left=1
+        150  back 2 -> left=3";
+    play(Algorithm::SlidingWindow, &["5 per minute"], faded);
+    let blocks = "
+        0     hit 2  -> left=3
+        700   hit 3  -> left=0
+        700   back 4 -> left=4
+        700   hit 4  -> left=0
+        1300  back 9 -> left=5 reset=0";
+    play(Algorithm::Buckets, &["5 per hour"], blocks);
+    // Each limit gets back what it was charged.
+    let two = "
+        0    hit 2  -> left=0
+        60   hit 1  -> left=1
+        60   back 2 -> left=2
+        60   hit 2  -> left=0";
+    play(Algorithm::SlidingLog, &["2 per minute", "9 per hour"], two);
+    // An average does not know what it is made of.
+    for algorithm in [Algorithm::StrictAverage, Algorithm::LeakyAverage] {
+        let mut average = key(algorithm, &["5 per minute"]);
+        let before = average.request(0, 3, Intent::Hit).decision.remaining;
+        assert_eq!(average.back(0, 3).decision.remaining, before, "{algorithm:?}");
+    }
 }
 
 #[test]
@@ -203,5 +278,29 @@ fn a12_a_candidate_is_charged_if_the_others_and_it_allow_and_changes_nothing_for
         let (roles, allowed): (Vec<Role>, Vec<bool>) = subjects.iter().copied().unzip();
         let found: Vec<bool> = (0..roles.len()).map(|index| all_allow(&roles, &allowed, index)).collect();
         assert_eq!(found, charged, "{subjects:?}");
+    }
+}
+
+#[test]
+fn a5_one_of_the_alternatives_has_to_allow_and_those_that_do_are_charged() {
+    const E: Role = Role::Enforced;
+    const A: Role = Role::Alternative;
+    const NEW: Role = Role::Candidate { replaces: None };
+    for (subjects, charged) in [
+        (&[(A, true)][..], &[true][..]),
+        (&[(A, false)], &[false]),
+        (&[(A, true), (A, true)], &[true, true]),
+        (&[(A, true), (A, false)], &[true, false]),
+        (&[(A, false), (A, false)], &[false, false]),
+        (&[(E, true), (A, true), (A, false)], &[true, true, false]),
+        (&[(E, true), (A, false), (A, false)], &[false, false, false]),
+        (&[(E, false), (A, true)], &[false, false]),
+        (&[(A, false), (A, true), (NEW, true)], &[false, true, true]),
+        (&[(A, false), (NEW, true)], &[false, false]),
+    ] {
+        let (roles, allowed): (Vec<Role>, Vec<bool>) = subjects.iter().copied().unzip();
+        let found: Vec<bool> = (0..roles.len()).map(|index| all_allow(&roles, &allowed, index)).collect();
+        assert_eq!(found, charged, "{subjects:?}");
+        assert_eq!(pass(subjects.iter().copied()), charged.contains(&true), "{subjects:?}");
     }
 }

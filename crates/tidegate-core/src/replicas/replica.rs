@@ -15,11 +15,11 @@ pub struct Replica {
     terms: Terms,
     schedule: Schedule,
     /// The others' numbers, and since when they have not changed, by this replica's clock.
-    heard: Vec<Heard>,
+    renewals: Vec<Renewal>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct Renewal {
     id: ReplicaId,
     beat: u64,
     since: Micros,
@@ -29,7 +29,7 @@ impl Replica {
     /// A replica that knows nothing yet.
     #[must_use]
     pub fn new(id: ReplicaId, terms: Terms) -> Replica {
-        Replica { id, terms, schedule: Schedule::NONE, heard: Vec::new() }
+        Replica { id, terms, schedule: Schedule::NONE, renewals: Vec::new() }
     }
 
     /// Its name.
@@ -52,20 +52,20 @@ impl Replica {
 
     /// The register holds this: it was read, or written by this replica.
     pub fn learn(&mut self, roster: &Roster, now: Micros) {
-        // A late reply tells less, and takes nothing back.
+        // A late reply knows of fewer windows, and takes none back.
         let schedule = roster.schedule(self.id);
         if schedule.horizon() >= self.schedule.horizon() {
             self.schedule = schedule;
         }
-        self.heard = roster.beats.iter().map(|(id, beat)| self.hear(*id, *beat, now)).collect();
+        self.renewals = roster.beats.iter().map(|(id, beat)| self.last_renewal(*id, *beat, now)).collect();
     }
 
-    fn hear(&self, id: ReplicaId, beat: u64, now: Micros) -> Heard {
-        let known = self.heard.iter().find(|heard| heard.id == id && heard.beat == beat);
-        known.copied().unwrap_or(Heard { id, beat, since: now })
+    fn last_renewal(&self, id: ReplicaId, beat: u64, now: Micros) -> Renewal {
+        let known = self.renewals.iter().find(|renewal| renewal.id == id && renewal.beat == beat);
+        known.copied().unwrap_or(Renewal { id, beat, since: now })
     }
 
-    /// What to write over `seen`, which was learnt before: this replica was heard, those that are silent
+    /// What to write over `seen`, which was learnt before: this replica has renewed its number, silent members
     /// are gone, and the windows of the next lease are assigned. `None`: the register is empty.
     #[must_use]
     pub fn renewed(&self, seen: Option<&Roster>, now: Micros) -> Roster {
@@ -111,12 +111,12 @@ impl Replica {
     }
 
     fn is_silent(&self, id: ReplicaId, now: Micros) -> bool {
-        let heard = self.heard.iter().find(|heard| heard.id == id);
-        heard.is_some_and(|heard| now.saturating_sub(heard.since) > self.terms.lease)
+        let renewal = self.renewals.iter().find(|renewal| renewal.id == id);
+        renewal.is_some_and(|renewal| now.saturating_sub(renewal.since) > self.terms.lease)
     }
 }
 
-/// How many windows that are past stay in the register, for those whose clocks are behind.
+/// How many windows that are past stay in the register, for replicas whose clocks are behind.
 const PAST_KEPT: u64 = 2;
 
 impl Roster {

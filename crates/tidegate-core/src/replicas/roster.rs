@@ -38,7 +38,7 @@ pub struct Roster {
     pub(super) horizon: Option<u64>,
     /// The members, in order of the windows from which on they take part.
     pub(super) spans: Vec<Span>,
-    /// A number for each member of the last span, which it counts up to be heard.
+    /// A number for each member of the last span, which the member counts up to show that it is alive.
     pub(super) beats: Vec<(ReplicaId, u64)>,
 }
 

@@ -99,7 +99,7 @@ struct Standing {
 }
 
 impl Standing {
-    /// Of more than can be counted it is none.
+    /// A rank above what can be counted is none of them.
     fn of(stretch: &Stretch) -> Standing {
         let counted = u16::try_from(stretch.of).ok().and_then(NonZeroU16::new);
         let Some(of) = counted else { return Standing { rank: u16::MAX, of: NonZeroU16::MIN } };
@@ -170,7 +170,7 @@ mod tests {
         let with_hole = Shares::of(&Schedule::new(vec![stretch(10, 11, 0, 2), stretch(12, 14, 0, 3)]));
         assert_eq!([10, 11, 12].map(|window| with_hole.share(9, window)), [0, 0, 3], "nothing where it has a hole");
         let none = Shares::of(&Schedule::new(vec![stretch(10, 12, 3, 3)]));
-        assert_eq!((none.share(9, 10), none.least(9)), (0, 0), "who is none of them has nothing");
+        assert_eq!((none.share(9, 10), none.least(9)), (0, 0), "a process that is none of them has nothing");
         assert_eq!(Shares::of(&Schedule::fixed(1, 3)).share(3, 7), 1);
     }
 

@@ -1,8 +1,8 @@
 //! The whole protocol in simulated time: messages late and lost, replicas paused, cut off, killed, joining and
-//! leaving, clocks apart within the margin, the register lost. One seed is one run, the same every time.
+//! leaving, clocks that differ within the margin, the register lost. One seed is one run, the same every time.
 //!
 //! Checked: what all replicas that ever lived believe of one window never adds up to more than the limit (A8, and
-//! harder than it: what one believes counts even when it does not grant); it is all of the limit again from
+//! stricter than A8: a share counts even when its replica grants nothing); it is all of the limit again from
 //! the second window after the last change on. `TIDEGATE_SEEDS=20000` runs more of them, `TIDEGATE_SEED=7` only that one.
 
 use super::roster::Roster;
@@ -95,7 +95,7 @@ struct World {
     numbers: u64,
     register: Option<Stored>,
     nodes: BTreeMap<u64, Node>,
-    /// What anybody ever believed: by window and replica, the part and when it was learnt.
+    /// What any replica ever knew: by window and replica, its share and when it was learnt.
     beliefs: BTreeMap<u64, BTreeMap<u64, (u32, u64)>>,
     /// Faults end here.
     calm: u64,
@@ -307,7 +307,7 @@ impl World {
         self.after(0, id, Event::Beat);
     }
 
-    /// Says good-bye as well as it can, and is gone.
+    /// Takes itself out of the register if it can, and is gone.
     fn leave(&mut self, id: u64) {
         if let Some(Stored { version, roster }) = self.register.clone()
             && let Some(written) = self.nodes[&id].replica.without_me(&roster)

@@ -22,12 +22,12 @@ impl Line {
 
     fn run(&mut self, at: u64, event: &str) -> String {
         let (rules, now) = (self.rules, Micros::from_millis(at));
-        let (mut told, mut clock) = (Vec::new(), self.clock);
+        let (mut steps, mut clock) = (Vec::new(), self.clock);
         let mut witness = |step: &Step, timeline: &Timeline| {
             if let Some(value) = step.clock() {
                 clock += 1;
                 assert_eq!((value, timeline.clock()), (clock, clock), "C2: {step:?}");
-                told.push(shown(step, timeline));
+                steps.push(shown(step, timeline));
             }
         };
         let outcome = match event {
@@ -42,7 +42,7 @@ impl Line {
             },
         };
         self.clock = clock;
-        std::iter::once(outcome).chain(told).collect::<Vec<_>>().join(" ")
+        std::iter::once(outcome).chain(steps).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -225,11 +225,11 @@ fn e1_overdue_events_end_at_start() {
             let clock = line.timeline.clock() + 1;
             line.timeline.apply(&Step::Submitted { clock, event: event.into(), time_ms: at });
         }
-        let mut told = Vec::new();
+        let mut steps = Vec::new();
         line.timeline.start(&STRICT, overdue, Micros::from_millis(6), &mut |step, timeline| {
-            told.push(shown(step, timeline));
+            steps.push(shown(step, timeline));
         });
-        assert_eq!(told, expected);
+        assert_eq!(steps, expected);
         assert_eq!(line.timeline.clock(), 6);
     }
 }

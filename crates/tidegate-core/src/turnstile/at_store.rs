@@ -42,8 +42,8 @@ impl<W> Turnstile<W> {
         quota.receive(&pending, grant, (self.window, self.bounds.limit.windows()), self.now);
         self.line_up(pending.place);
         self.serve(pending.at);
-        let tell = self.quota.as_ref().is_some_and(|quota| quota.terms.call_all);
-        if tell || self.closed_to_all(pending.place) == Some(Closed::StoreFailed) {
+        let calls_all = self.quota.as_ref().is_some_and(|quota| quota.terms.call_all);
+        if calls_all || self.closed_to_all(pending.place) == Some(Closed::StoreFailed) {
             self.waiters.call_all(&self.places[pending.place].line, &mut self.called);
         }
     }

@@ -5,7 +5,7 @@
 //! Invariant: an element stands in at most one line of its kind at a time.
 
 /// No element.
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// An element's neighbours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) const ALONE: Links = Links { before: NOBODY, after: NOBODY };
+    pub(super) const ALONE: Links = Links { before: NONE, after: NONE };
 }
 
 /// What can stand in a line.
@@ -32,10 +32,10 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) const EMPTY: Line = Line { first: NOBODY, last: NOBODY, len: 0 };
+    pub(super) const EMPTY: Line = Line { first: NONE, last: NONE, len: 0 };
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.first == NOBODY
+        self.first == NONE
     }
 
     pub(super) const fn len(&self) -> u32 {
@@ -44,16 +44,16 @@ impl Line {
 
     /// The first element, if there is one.
     pub(super) const fn first(&self) -> Option<u32> {
-        if self.first == NOBODY { None } else { Some(self.first) }
+        if self.first == NONE { None } else { Some(self.first) }
     }
 
-    pub(super) fn push_back<T: Linked>(&mut self, all: &mut [T], who: u32) {
-        *all[at(who)].links() = Links { before: self.last, after: NOBODY };
+    pub(super) fn push_back<T: Linked>(&mut self, all: &mut [T], element: u32) {
+        *all[at(element)].links() = Links { before: self.last, after: NONE };
         match self.last {
-            NOBODY => self.first = who,
-            last => all[at(last)].links().after = who,
+            NONE => self.first = element,
+            last => all[at(last)].links().after = element,
         }
-        self.last = who;
+        self.last = element;
         self.len += 1;
     }
 
@@ -64,40 +64,40 @@ impl Line {
     }
 
     /// Takes one out, wherever it stands.
-    pub(super) fn remove<T: Linked>(&mut self, all: &mut [T], who: u32) {
-        let Links { before, after } = std::mem::replace(all[at(who)].links(), Links::ALONE);
+    pub(super) fn remove<T: Linked>(&mut self, all: &mut [T], element: u32) {
+        let Links { before, after } = std::mem::replace(all[at(element)].links(), Links::ALONE);
         match before {
-            NOBODY => self.first = after,
+            NONE => self.first = after,
             before => all[at(before)].links().after = after,
         }
         match after {
-            NOBODY => self.last = before,
+            NONE => self.last = before,
             after => all[at(after)].links().before = before,
         }
         self.len -= 1;
     }
 
     /// All elements, from the first on.
-    pub(super) fn next_of<T: Linked>(&self, all: &mut [T], who: Option<u32>) -> Option<u32> {
-        let next = who.map_or(self.first, |who| all[at(who)].links().after);
-        (next != NOBODY).then_some(next)
+    pub(super) fn next_of<T: Linked>(&self, all: &mut [T], element: Option<u32>) -> Option<u32> {
+        let next = element.map_or(self.first, |element| all[at(element)].links().after);
+        (next != NONE).then_some(next)
     }
 
     /// Puts one in front of the first that `stands_behind` says yes to, or last.
-    pub(super) fn insert_before<T: Linked>(&mut self, all: &mut [T], who: u32, stands_behind: impl Fn(&T) -> bool) {
+    pub(super) fn insert_before<T: Linked>(&mut self, all: &mut [T], element: u32, stands_behind: impl Fn(&T) -> bool) {
         let mut after = self.first;
-        while after != NOBODY && !stands_behind(&all[at(after)]) {
+        while after != NONE && !stands_behind(&all[at(after)]) {
             after = all[at(after)].links().after;
         }
-        if after == NOBODY {
-            return self.push_back(all, who);
+        if after == NONE {
+            return self.push_back(all, element);
         }
         let before = all[at(after)].links().before;
-        all[at(after)].links().before = who;
-        *all[at(who)].links() = Links { before, after };
+        all[at(after)].links().before = element;
+        *all[at(element)].links() = Links { before, after };
         match before {
-            NOBODY => self.first = who,
-            before => all[at(before)].links().after = who,
+            NONE => self.first = element,
+            before => all[at(before)].links().after = element,
         }
         self.len += 1;
     }
@@ -126,11 +126,11 @@ mod tests {
         let mut all: Vec<Person> = (0..10).map(|_| Person(Links::ALONE)).collect();
         let (mut line, mut went) = (Line::EMPTY, Vec::new());
         for step in steps.split_whitespace() {
-            let who = step[1..].parse().unwrap_or(NOBODY);
+            let element = step[1..].parse().unwrap_or(NONE);
             match &step[..1] {
-                "+" => line.push_back(&mut all, who),
-                "-" => line.remove(&mut all, who),
-                "!" => line.insert_before(&mut all, who, |_| true),
+                "+" => line.push_back(&mut all, element),
+                "-" => line.remove(&mut all, element),
+                "!" => line.insert_before(&mut all, element, |_| true),
                 _ => went.extend(line.pop_front(&mut all)),
             }
         }

@@ -124,7 +124,7 @@ impl Places {
         };
         let number = self.free.pop_front(&mut self.all).unwrap_or_else(|| {
             // Keys are bounded by a u32, and so are places.
-            u32::try_from(self.all.len()).unwrap_or(super::line::NOBODY)
+            u32::try_from(self.all.len()).unwrap_or(super::line::NONE)
         });
         match self.all.get_mut(at(number)) {
             Some(free) => *free = place,

@@ -368,9 +368,9 @@ impl QuotaAccounts {
         let believed = fraction.clamp(*BELIEVED.start(), *BELIEVED.end());
         let believed = if account.outlook == Outlook::Full { believed.min(FULL_BELIEVED) } else { believed };
         account.believed = now.saturating_add(believed);
-        let lent = if pending.request.in_flight > 0 { grant.granted } else { 0 };
+        let slots = if pending.request.in_flight > 0 { grant.granted } else { 0 };
         account.reported = match is_of_period {
-            true => (!failed).then(|| pending.request.held + lent),
+            true => (!failed).then(|| pending.request.held + slots),
             false => Some(0),
         };
         account.is_short = grant.is_short_of(pending.request.want);

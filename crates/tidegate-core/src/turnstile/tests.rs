@@ -1,6 +1,6 @@
 //! Scenarios as text, through one `check`.
 //!
-//! `AT STEP… -> WHO…`: at this second the steps are done, and exactly these get a permit, in this order.
+//! `AT STEP… -> REQUEST…`: at this second the steps are done, and exactly these get a permit, in this order.
 //! `a1` is the first request of key a: it passes or waits. `-a1` leaves the line (or leaves when called),
 //! `.a1` has ended, `<a1` gives its permit back unused, `^a1` wants to use it too late and lines up
 //! again. `!` only lets time pass; `bounds TEXT` changes the limit.
@@ -45,7 +45,7 @@ fn key(name: &str) -> KeyHash {
 }
 
 impl Scene {
-    /// Who got a permit by this step.
+    /// The requests that got a permit by this step.
     fn step(&mut self, step: &str, now: Micros) -> Vec<String> {
         let (turnstile, name) = (&mut self.turnstile, step.trim_start_matches(['-', '.', '<', '^']).to_owned());
         let mut got = Vec::new();
@@ -71,7 +71,7 @@ impl Scene {
                 },
             },
         }
-        // Whose name ends in `x` is called and dawdles.
+        // A request whose name ends in `x` is called and does not come.
         for called in turnstile.called() {
             if !called.ends_with('x') {
                 let permit = turnstile.claim(self.tickets.remove(&called).unwrap()).unwrap();
@@ -326,7 +326,7 @@ fn p4_another_period_carries_over_what_is_under_way() {
 #[test]
 fn a8_a_part_of_the_limit_rotates_and_what_is_not_promised_waits() {
     use crate::replicas::{Schedule, Stretch};
-    // 2 per minute over three: this one, the last, has 0, 1 and 1 in the windows 0, 1 and 2, and then nobody knows.
+    // 2 per minute over three: this one, the last, has 0, 1 and 1 in the windows 0, 1 and 2, and after that it is not known.
     let mut turnstile = Turnstile::<u32>::new(bounds("2 per minute", 0, 9));
     let assigned = |end| Schedule::new(vec![Stretch { first: 0, end, rank: 2, of: 3 }]);
     turnstile.set_share(assigned(3), Micros::ZERO);

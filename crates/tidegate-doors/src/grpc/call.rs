@@ -4,13 +4,14 @@ use super::connection::Client;
 use super::metrics::Method;
 use super::reply::{Reply, Unread, message, not_grpc, refusal};
 use super::{health, message as messages};
-use crate::access::{Refusal, Scope};
-use crate::listener::ticks;
+use crate::access::{Caller, Refusal, Scope};
+use crate::listener::{Census, ticks};
 use crate::ratelimit::{self, Purpose};
 use http::header::{CONTENT_TYPE, HeaderMap};
 use http::request::Parts;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
+use std::sync::Arc;
 use std::time::Duration;
 use tidegate::panic_point;
 use tidegate_wire::grpc::{Code, Message, Status, framed, read, timeout};
@@ -24,8 +25,11 @@ pub(super) async fn answer(client: &Client, request: Request<Incoming>) -> Reply
     if let Some(status) = is_no_call(&parts) {
         return not_grpc(status);
     }
-    let method = Method::of(parts.uri.path());
-    let answered = act(client, method, &parts, body).await;
+    let (method, needs) = Method::of(parts.uri.path());
+    let answered = match admit(client, needs, &parts.headers) {
+        Ok(caller) => act(client, method, &caller, &parts, body).await,
+        Err(status) => Err(status),
+    };
     let code = answered.as_ref().map_or_else(|status| status.code, |_| Code::Ok);
     door.settings.metrics.note(method, code, door.gate.now().saturating_sub(started));
     let mut reply = answered.unwrap_or_else(|status| refusal(&status));
@@ -45,18 +49,38 @@ fn is_no_call(parts: &Parts) -> Option<StatusCode> {
     (!is_grpc).then_some(StatusCode::UNSUPPORTED_MEDIA_TYPE)
 }
 
-async fn act(client: &Client, method: Method, parts: &Parts, body: Incoming) -> Result<Reply, Status> {
-    let within = time_limit(&parts.headers)?;
+/// Who calls, if it may: a method that needs a scope counts the connection for whoever has shown a token or a certificate.
+fn admit(client: &Client, needs: Option<Scope>, headers: &HeaderMap) -> Result<Caller, Status> {
+    let (door, peer) = (&client.door, client.connection.peer().ip());
+    let Some(scope) = needs else { return Ok(Caller::address(peer)) };
+    let caller = {
+        let rules = door.settings.access.load();
+        rules.admit_call(scope, headers, peer, &client.known, door.gate.now())?
+    };
+    let connections = &door.settings.metrics.connections;
+    client.holder.count(connections, &caller).map_err(|taken| {
+        let most = connections.caps().per_token;
+        Status::new(
+            Code::ResourceExhausted,
+            format!("connections: {taken}, {most}; close some, and keep connections open between calls"),
+        )
+    })?;
+    client.connection.note_admitted();
+    Ok(caller)
+}
+
+async fn act(client: &Client, method: Method, caller: &Caller, parts: &Parts, body: Incoming) -> Result<Reply, Status> {
+    let (door, within) = (&client.door, time_limit(&parts.headers)?);
     match method {
-        Method::ShouldRateLimit => rate_limit(client, Purpose::Decide, parts, body, within).await,
-        Method::CheckRateLimit => rate_limit(client, Purpose::Check, parts, body, within).await,
-        Method::Report => rate_limit(client, Purpose::Report, parts, body, within).await,
+        Method::ShouldRateLimit => rate_limit(client, Purpose::Decide, caller, body, within).await,
+        Method::CheckRateLimit => rate_limit(client, Purpose::Check, caller, body, within).await,
+        Method::Report => rate_limit(client, Purpose::Report, caller, body, within).await,
         Method::HealthCheck => {
-            let request = asked(client, body, within).await?;
-            health::check(&client.door, &request).map(|response| message(framed(&response)))
+            let request = asked(client, &door.waiting_for_health, body, within).await?;
+            health::check(door, &request).map(|response| message(framed(&response)))
         }
         Method::HealthWatch => {
-            let request = asked(client, body, within).await?;
+            let request = asked(client, &door.waiting_for_health, body, within).await?;
             health::watch(client, &request)
         }
         Method::Unknown => {
@@ -71,27 +95,15 @@ async fn act(client: &Client, method: Method, parts: &Parts, body: Incoming) -> 
 async fn rate_limit(
     client: &Client,
     purpose: Purpose,
-    parts: &Parts,
+    caller: &Caller,
     body: Incoming,
     within: Option<Duration>,
 ) -> Result<Reply, Status> {
-    let (door, peer) = (&client.door, client.connection.peer().ip());
-    let caller = {
-        let rules = door.settings.access.load();
-        rules.admit_call(Scope::Check, &parts.headers, peer, &client.known, door.gate.now())?
-    };
-    let connections = &door.settings.metrics.connections;
-    client.holder.count(connections, &caller).map_err(|taken| {
-        let most = connections.caps().per_token;
-        Status::new(
-            Code::ResourceExhausted,
-            format!("connections: {taken}, {most}; close some, and keep connections open between calls"),
-        )
-    })?;
-    let request = asked(client, body, within).await?;
+    let door = &client.door;
+    let request = asked(client, &door.waiting, body, within).await?;
     let store_within = within.unwrap_or(ENVOYS_TIMEOUT) * 3 / 5;
     let response =
-        ratelimit::answer(&door.gate, &caller, door.settings.ratelimit, purpose, &request, store_within).await?;
+        ratelimit::answer(&door.gate, caller, door.settings.ratelimit, purpose, &request, store_within).await?;
     Ok(message(framed(&response)))
 }
 
@@ -101,12 +113,13 @@ const ENVOYS_TIMEOUT: Duration = Duration::from_millis(20);
 /// The call's message.
 async fn asked<M: Message + Default>(
     client: &Client,
+    places: &Arc<Census>,
     mut body: Incoming,
     within: Option<Duration>,
 ) -> Result<M, Status> {
-    let (door, peer) = (&client.door, client.connection.peer().ip());
-    let longest = door.settings.message_timeout;
-    let bytes = messages::read(door, peer, &mut body, within.map_or(longest, |within| within.min(longest))).await?;
+    let (longest, peer) = (client.door.settings.message_timeout, client.connection.peer().ip());
+    let within = within.map_or(longest, |within| within.min(longest));
+    let bytes = messages::read(places, peer, &mut body, within).await?;
     read(bytes)
 }
 

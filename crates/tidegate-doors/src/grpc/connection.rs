@@ -52,8 +52,7 @@ async fn serve(http: Builder<TokioExecutor>, door: Arc<Door>, connection: Arc<Co
             Ok::<_, Infallible>(answer(&client, request).await)
         }
     });
-    // Nothing looks at what comes: it is no HTTP/1.
-    let io = TokioIo::new(Watched::new(Arc::clone(&connection), |_: &mut [u8]| false));
+    let io = TokioIo::new(Watched::http2(Arc::clone(&connection)));
     let mut serving = pin!(http.serve_connection(io, service));
     let mut aged = pin!(sleep(age));
     let mut is_told = false;

@@ -1,14 +1,14 @@
 //! The one message of a call: bounded in size and in time.
 
 use super::MESSAGE_BYTES_MAX;
-use super::server::Door;
-use crate::listener::Place;
+use crate::listener::{Census, Place};
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tidegate_wire::grpc::{Code, PREFIX_LEN, Status, message_len};
@@ -16,12 +16,17 @@ use tokio::time::timeout;
 
 /// The message, without its prefix. One that came with the head, as nearly all do, is not copied, and takes neither a timer nor a place
 /// among the calls that wait.
-pub(super) async fn read(door: &Door, peer: IpAddr, body: &mut Incoming, within: Duration) -> Result<Bytes, Status> {
+pub(super) async fn read(
+    places: &Arc<Census>,
+    peer: IpAddr,
+    body: &mut Incoming,
+    within: Duration,
+) -> Result<Bytes, Status> {
     let mut reading = pin!(collect(body));
     if let Poll::Ready(outcome) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
         return outcome;
     }
-    let _place = enter(door, peer)?;
+    let _place = enter(places, peer)?;
     timeout(within, reading).await.unwrap_or_else(|_| {
         let message = format!("the message did not come within {} ms; send it at once", within.as_millis());
         Err(Status::new(Code::DeadlineExceeded, message))
@@ -29,9 +34,9 @@ pub(super) async fn read(door: &Door, peer: IpAddr, body: &mut Incoming, within:
 }
 
 /// A place among the calls that wait.
-pub(super) fn enter(door: &Door, peer: IpAddr) -> Result<Place, Status> {
-    door.waiting.enter(peer, None).map_err(|_| {
-        let message = "as many calls wait as connections may be open, or your address has its share of them; end some, and try again";
+pub(super) fn enter(places: &Arc<Census>, peer: IpAddr) -> Result<Place, Status> {
+    places.enter(peer, None).map_err(|_| {
+        let message = "as many calls wait as may, or your address has its share of them; end some, and try again";
         Status::new(Code::Unavailable, message)
     })
 }

@@ -1,5 +1,6 @@
 //! What the gRPC door counts, for the `/metrics` of the HTTP door.
 
+use crate::access::Scope;
 use crate::listener::{Caps, Census};
 use crate::metrics::{Histogram, Kind, Page, Scale};
 use std::array::from_fn;
@@ -21,28 +22,30 @@ pub(super) enum Method {
 }
 
 impl Method {
-    /// Every method with its path, the most called first. A call of another counts as the last.
-    const ALL: [(Method, &'static str); 6] = [
-        (Method::ShouldRateLimit, ratelimit::SHOULD_RATE_LIMIT),
-        (Method::CheckRateLimit, ratelimit::CHECK_RATE_LIMIT),
-        (Method::Report, ratelimit::REPORT),
-        (Method::HealthCheck, health::CHECK),
-        (Method::HealthWatch, health::WATCH),
-        (Method::Unknown, "none"),
+    /// Every method with its path and the scope that it needs, if any; the most called first. A call of another counts as the last.
+    const ALL: [(Method, &'static str, Option<Scope>); 6] = [
+        (Method::ShouldRateLimit, ratelimit::SHOULD_RATE_LIMIT, Some(Scope::Check)),
+        (Method::CheckRateLimit, ratelimit::CHECK_RATE_LIMIT, Some(Scope::Check)),
+        (Method::Report, ratelimit::REPORT, Some(Scope::Check)),
+        (Method::HealthCheck, health::CHECK, None),
+        (Method::HealthWatch, health::WATCH, None),
+        (Method::Unknown, "none", None),
     ];
 
-    pub(super) fn of(path: &str) -> Method {
-        Method::ALL.iter().find(|(_, known)| *known == path).map_or(Method::Unknown, |(method, _)| *method)
+    /// The method of this path, and the scope that it needs, if any.
+    pub(super) fn of(path: &str) -> (Method, Option<Scope>) {
+        let known = Method::ALL.iter().find(|(_, known, _)| *known == path);
+        known.map_or((Method::Unknown, None), |(method, _, needs)| (*method, *needs))
     }
 
     /// The methods that there are, for people.
     pub(super) fn known() -> String {
-        let named = Method::ALL.iter().filter(|(method, _)| *method != Method::Unknown);
-        named.map(|(_, path)| path.trim_start_matches('/')).collect::<Vec<_>>().join(", ")
+        let named = Method::ALL.iter().filter(|(method, ..)| *method != Method::Unknown);
+        named.map(|(_, path, _)| path.trim_start_matches('/')).collect::<Vec<_>>().join(", ")
     }
 
     fn index(self) -> usize {
-        Method::ALL.iter().position(|(method, _)| *method == self).unwrap_or(Method::ALL.len() - 1)
+        Method::ALL.iter().position(|(method, ..)| *method == self).unwrap_or(Method::ALL.len() - 1)
     }
 }
 
@@ -90,7 +93,7 @@ impl Metrics {
 
     /// The methods that were called, with their labels.
     fn called(&self) -> impl Iterator<Item = (&'static str, &MethodMetrics)> {
-        let methods = Method::ALL.iter().map(|(_, path)| path.trim_start_matches('/')).zip(&self.methods);
+        let methods = Method::ALL.iter().map(|(_, path, _)| path.trim_start_matches('/')).zip(&self.methods);
         methods.filter(|(_, method)| method.by_code.iter().any(|count| count.load(Relaxed) > 0))
     }
 

@@ -5,7 +5,7 @@ use super::metrics::Metrics;
 use crate::access::Access;
 use crate::budget::Limits;
 use crate::http::bounds::{HEADER_BUFFER_MAX, SEND_BUFFER_BYTES};
-use crate::listener::{self, Bounds, Census, Tls};
+use crate::listener::{self, Bounds, Caps, Census, Tls};
 use crate::ratelimit::RateLimitSettings;
 use std::io;
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub struct GrpcSettings {
     /// The age at which a connection ends in order (GOAWAY), so that clients spread over new replicas; up to a tenth more. Default 30
     /// min.
     pub max_age: Duration,
+    /// While fewer connections are free, one on which nobody was admitted yet is cut after a second without a call. Default: a tenth.
+    pub reserved_connections: Option<usize>,
     /// Who may ask what. Default: no tokens.
     pub access: Arc<Access>,
     /// The door's certificates. Default: none, which is clear text.
@@ -41,11 +43,14 @@ pub struct GrpcSettings {
     pub metrics: Arc<Metrics>,
 }
 
+/// A tenth of the connections.
+const RESERVED_PART: usize = 10;
+
 impl GrpcSettings {
     pub(super) fn bounds(&self) -> Bounds {
         Bounds {
-            // Calls come on connections that wait for them: none is cut for being idle.
-            reserved: 0,
+            // Calls come on connections that wait for them: only those that nobody was admitted on make room for others.
+            reserved: self.reserved_connections.unwrap_or(self.metrics.connections.caps().all / RESERVED_PART),
             head_timeout: self.handshake_timeout,
             idle_timeout: self.idle_timeout,
             write_timeout: self.write_timeout,
@@ -64,6 +69,7 @@ impl Default for GrpcSettings {
             write_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(10),
             max_age: Duration::from_secs(30 * 60),
+            reserved_connections: None,
             access: Arc::default(),
             tls: None,
             ratelimit: RateLimitSettings::default(),
@@ -76,8 +82,11 @@ impl Default for GrpcSettings {
 pub(super) struct Door {
     pub(super) gate: Gate,
     pub(super) settings: GrpcSettings,
-    /// Calls that wait for something: their message, or a change of state.
+    /// Calls that wait for their message.
     pub(super) waiting: Arc<Census>,
+    /// Calls about health that wait: for their message, or for a change of state. They need no token, and keep their connections from
+    /// making room, so that there may be fewer than connections that are kept free for others.
+    pub(super) waiting_for_health: Arc<Census>,
     /// Turns true when the door is stopping.
     pub(super) closing: watch::Sender<bool>,
 }
@@ -96,7 +105,9 @@ pub async fn serve(
     let (bounds, tls) = (settings.bounds(), settings.tls.clone());
     let census = Arc::clone(&settings.metrics.connections);
     let waiting = Arc::new(Census::new(census.caps()));
-    let door = Arc::new(Door { gate, settings, waiting, closing: watch::Sender::new(false) });
+    let gate = gate.at(tidegate::Door::Grpc);
+    let waiting_for_health = Arc::new(Census::new(Caps::of((census.caps().all / RESERVED_PART).max(1))));
+    let door = Arc::new(Door { gate, settings, waiting, waiting_for_health, closing: watch::Sender::new(false) });
     let mut http2 = listener::http2(HEADER_BUFFER_MAX);
     // gRPC has no use for the date.
     http2.auto_date_header(false);

@@ -7,6 +7,7 @@ use super::client::Client;
 use super::limiters::name;
 use super::percent::{Plus, decode};
 use super::problem::Problem;
+use super::reserve;
 use super::routes::{Action, Route};
 use crate::access::{Caller, Needs, Refusal, Rules, Scope, What};
 use http::request::Parts;
@@ -40,6 +41,8 @@ pub(crate) fn admit(
 fn check_named(caller: &Caller, scope: Scope, route: &Route, named: &str) -> Result<(), Problem> {
     if route.template.contains("{limiter}") {
         caller.check(scope, What::Limiter(&name(named)?))?;
+    } else if route.template.contains("{reservation}") {
+        caller.check(scope, What::Limiter(reserve::read(named)?.limiter()))?;
     } else if route.template.contains("{stream}") {
         let stream = decode(named, Plus::Plus, "stream")?;
         caller.check(scope, What::Stream(&String::from_utf8_lossy(&stream)))?;

@@ -12,9 +12,10 @@ use super::reply_body::ReplyBody;
 use super::routes::{Action, Found, ROUTES, Route, find};
 use super::{
     allowed, body, cors, counting, dashboard, decisions, health, hit, hits, host, keys, limiters, openapi, overrides,
-    ratelimit, streams, top,
+    ratelimit, reserve, streams, top,
 };
 use crate::access::{Caller, Needs, Rules};
+use crate::metrics::Format;
 use crate::turns::in_turns;
 use http::request::Parts;
 use hyper::Request;
@@ -102,6 +103,9 @@ async fn act(
     match route.action {
         Action::Hit => hit::answer(door, &caller, &body.await?).await,
         Action::Hits => hits::answer(door, &caller, &body.await?).await,
+        Action::Reserve => reserve::reserve(client, &caller, &body.await?).await,
+        Action::Commit => reserve::commit(door, limiter, &body.await?).await,
+        Action::Cancel => reserve::cancel(door, limiter).await,
         Action::Allowed => allowed::answer(door, &caller, query, &parts.headers).await,
         Action::RateLimit => ratelimit::answer(door, &caller, &body.await?).await,
         Action::Limiters => Ok(limiters::list(door, &caller)),
@@ -146,7 +150,10 @@ async fn act(
         Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
         Action::Readyz => health::readyz(door),
         Action::Healthcheck => ratelimit::healthcheck(door),
-        Action::Metrics => Ok(text_reply("text/plain; version=0.0.4; charset=utf-8", door.registry.text())),
+        Action::Metrics => {
+            let format = Format::of(&parts.headers);
+            Ok(text_reply(format.content_type(), door.registry.text(format)))
+        }
         Action::OpenApi => Ok(json_reply(openapi::text())),
         Action::Script => Ok(dashboard::script()),
         Action::Style => Ok(dashboard::style()),

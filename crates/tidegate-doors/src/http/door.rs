@@ -1,6 +1,7 @@
 //! What all requests of the door share.
 
 use super::metrics::{Metrics, registry};
+use super::reserve::Places;
 use super::server::HttpSettings;
 use crate::access::{Caller, Lasting};
 use crate::budget::Budget;
@@ -18,6 +19,8 @@ pub(crate) struct Door {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) registry: Registry,
     pub(crate) budget: Arc<Budget>,
+    /// What of the budget the reservations have that were made here.
+    pub(crate) reserved: Places,
     /// True once the door is stopping.
     pub(crate) draining: AtomicBool,
     /// Turns true with it, for feeds and sessions that wait.
@@ -28,6 +31,7 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) fn new(gate: Gate, settings: HttpSettings) -> Door {
+        let gate = gate.at(tidegate::Door::Http);
         let time = Arc::new(TimeTopic::new(gate.clone()));
         let door = Door {
             budget: Arc::new(Budget::new(settings.limits.clone())),
@@ -35,6 +39,7 @@ impl Door {
             settings,
             metrics: Arc::default(),
             registry: Registry::default(),
+            reserved: Places::default(),
             draining: AtomicBool::new(false),
             closing: watch::Sender::new(false),
             time,

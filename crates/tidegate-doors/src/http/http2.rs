@@ -34,8 +34,7 @@ pub(crate) async fn serve(http: http2::Builder<TokioExecutor>, client: Arc<Clien
         let (client, cut) = (Arc::clone(&served), cut.clone());
         async move { Ok::<_, Infallible>(answer(&client, request, cut).await) }
     });
-    // Nothing looks at what comes: it is no HTTP/1.
-    let io = TokioIo::new(Watched::new(Arc::clone(&connection), |_: &mut [u8]| false));
+    let io = TokioIo::new(Watched::http2(Arc::clone(&connection)));
     let mut serving = pin!(http.serve_connection(io, service));
     let serving = pin!(TurnsWhile::new(&client.feeds, serving.as_mut()));
     connection.serve(serving, |mut it| it.work().graceful_shutdown()).await;

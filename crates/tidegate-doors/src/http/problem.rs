@@ -137,6 +137,8 @@ impl From<AskError> for Problem {
             AskError::Key(_) => Problem::new(400, "bad_key", detail).field("key"),
             AskError::NeedsBuckets { .. } => Problem::new(409, "needs_buckets", detail).field("limiter"),
             AskError::LimitPerCall { .. } => Problem::new(400, "limit_per_call", detail).field("limiter"),
+            AskError::NotReserved => Problem::new(409, "not_reserved", detail).field("reservation"),
+            AskError::ReservationSpan(_) => Problem::new(400, "bad_duration", detail).field("for"),
             AskError::NoNames(_) => Problem::new(501, "no_names", detail),
             AskError::Override { .. } => Problem::new(400, "bad_limits", detail).field("limits"),
             AskError::Full { .. } | AskError::TooManyOverrides { .. } => Problem::new(507, "full", detail),

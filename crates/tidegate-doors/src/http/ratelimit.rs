@@ -69,7 +69,7 @@ fn descriptor(value: Value) -> Result<RateLimitDescriptor, Problem> {
         entries: members.list("entries")?.into_iter().map(entry).collect::<Result<_, _>>()?,
         limit: None,
         hits_addend: members.number("hitsAddend")?,
-        is_negative_hits: false,
+        is_negative_hits: members.is_true("isNegativeHits")?,
     };
     members.end()?;
     Ok(descriptor)
@@ -123,6 +123,14 @@ impl Members {
             None => Ok(Vec::new()),
             Some(Value::Array(list)) => Ok(list),
             Some(_) => Err(self.wrong(name, "an array")),
+        }
+    }
+
+    fn is_true(&mut self, name: &str) -> Result<bool, Problem> {
+        match self.take(name) {
+            None => Ok(false),
+            Some(Value::Bool(is_true)) => Ok(is_true),
+            Some(_) => Err(self.wrong(name, "true or false")),
         }
     }
 

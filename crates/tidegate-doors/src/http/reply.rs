@@ -100,13 +100,18 @@ pub(crate) enum Explain {
 
 /// The decision itself: 200 or a denial, with the same members and header fields.
 pub(crate) fn answer_reply(answer: &Answer, deny: DenyStatus, explain: Explain) -> Reply {
+    answer_reply_with(answer, deny, explain, "")
+}
+
+/// The same with `more` members, each after a comma.
+pub(crate) fn answer_reply_with(answer: &Answer, deny: DenyStatus, explain: Explain, more: &str) -> Reply {
     // One buffer for the fields and the body, and slices of it: this is the path of every hit.
     let mut text = String::with_capacity(if answer.allowed { 320 } else { 768 });
     push_policy(&mut text, answer);
     let policy = 0..text.len();
     push_rate_limit(&mut text, answer);
     let rate_limit = policy.end..text.len();
-    push_body(&mut text, answer, deny, explain);
+    push_body(&mut text, answer, deny, explain, more);
     let all = Bytes::from(text);
     let (status, content_type) = match answer.allowed {
         true => (StatusCode::OK, JSON),
@@ -134,7 +139,7 @@ pub(crate) fn answer_reply(answer: &Answer, deny: DenyStatus, explain: Explain) 
 /// The answers of a batch, in order; `together`: they are one decision, which is denied unless all are allowed.
 pub(crate) fn answers_reply(answers: &[Result<(Answer, Explain), Problem>], together: bool) -> Reply {
     let mut text = String::with_capacity(32 + 160 * answers.len());
-    let allowed = !together || answers.iter().all(|answer| answer.as_ref().is_ok_and(|(answer, _)| answer.allowed));
+    let allowed = !together || Answer::all_pass(answers.iter().flatten().map(|(answer, _)| answer));
     text.push('{');
     if together {
         text.push_str(if allowed { "\"allowed\":true," } else { "\"allowed\":false," });
@@ -174,8 +179,13 @@ fn push_plain(text: &mut String, answer: &Answer, explain: Explain) {
 /// The store did not answer: `local`, `allow` or `deny` says how it was decided.
 const DEGRADED: HeaderName = HeaderName::from_static("tidegate-degraded");
 
-fn push_body(text: &mut String, answer: &Answer, deny: DenyStatus, explain: Explain) {
+fn push_body(text: &mut String, answer: &Answer, deny: DenyStatus, explain: Explain, more: &str) {
     push_plain(text, answer, explain);
+    if !more.is_empty() {
+        text.pop();
+        text.push_str(more);
+        text.push('}');
+    }
     if !answer.allowed {
         text.pop();
         text.push(',');
@@ -199,7 +209,12 @@ fn push_explained(body: &mut String, explained: &Explained) {
     body.push_str(&format!("{{\"limiter\":\"{}\",", explained.limiter.name));
     push_key(body, &explained.key);
     let Explained { enabled, decided, sketched, .. } = explained;
-    let role = if explained.candidate { "candidate" } else { "enforced" };
+    let role = match explained {
+        Explained { replaced: true, .. } => "replaced",
+        Explained { candidate: true, .. } => "candidate",
+        Explained { limiter, .. } if limiter.alternative => "alternative",
+        _ => "enforced",
+    };
     body.push_str(&format!(",\"role\":\"{role}\",\"enabled\":{enabled},\"decided\":{decided},\"sketched\":{sketched}"));
     body.push_str(&format!(",\"unlimited\":{}", explained.unlimited));
     match explained.matched {

@@ -10,6 +10,9 @@ use http::Method;
 pub(crate) enum Action {
     Hit,
     Hits,
+    Reserve,
+    Commit,
+    Cancel,
     Allowed,
     RateLimit,
     Limiters,
@@ -53,12 +56,20 @@ impl Action {
         // Health checks decide whether there is a server at all.
         matches!(
             self,
-            Action::Hit | Action::Allowed | Action::Increment | Action::Analyze | Action::Livez | Action::Readyz
+            Action::Hit
+                | Action::Allowed
+                | Action::Reserve
+                | Action::Commit
+                | Action::Cancel
+                | Action::Increment
+                | Action::Analyze
+                | Action::Livez
+                | Action::Readyz
         )
     }
 }
 
-/// A method and a path; `{limiter}` (or `{stream}`) and `{key}` stand for one segment each.
+/// A method and a path; `{limiter}` (or `{stream}`, `{reservation}`) and `{key}` stand for one segment each.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) method: &'static str,
@@ -79,13 +90,16 @@ const fn route(
     Route { method, template, needs, action, does }
 }
 
-pub(crate) const ROUTE_COUNT: usize = 37;
+pub(crate) const ROUTE_COUNT: usize = 40;
 
 /// The most asked first.
 #[rustfmt::skip]
 pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
     route("POST",   "/v1/hit", Needs::Scope(Check), Action::Hit, "may this happen now? {\"limiter\",\"key\"} or {\"domain\",\"attributes\"}"),
     route("POST",   "/v1/hits", Needs::Scope(Check), Action::Hits, "many at once: {\"requests\":[as /v1/hit],\"together\":false}"),
+    route("POST",   "/v1/reserve", Needs::Scope(Check), Action::Reserve, "a charge that can be given back: {\"limiter\",\"key\",\"cost\",\"for\":\"30s\"}"),
+    route("POST",   "/v1/reservations/{reservation}/commit", Needs::Scope(Check), Action::Commit, "its real cost: {\"cost\":3}"),
+    route("DELETE", "/v1/reservations/{reservation}", Needs::Scope(Check), Action::Cancel, "give all of it back"),
     route("GET",    "/v1/allowed", Needs::Scope(Check), Action::Allowed, "the same as a query: ?user=U&ip=I[&domain=D][&deny_status=403], or user_header=FIELD"),
     route("POST",   "/json", Needs::Scope(Check), Action::RateLimit, "Envoy's rate limit request as JSON: {\"domain\",\"descriptors\"}"),
     route("GET",    "/v1/limiters", Needs::Scope(Read), Action::Limiters, "all limiters"),
@@ -163,7 +177,7 @@ fn matches<'p>(template: &str, path: &'p str) -> Option<[&'p str; 2]> {
     for expected in template.split('/') {
         let piece = pieces.next()?;
         match expected {
-            "{limiter}" | "{stream}" => found[0] = piece,
+            "{limiter}" | "{stream}" | "{reservation}" => found[0] = piece,
             "{key}" => found[1] = piece,
             _ if expected == piece => {}
             _ => return None,
@@ -204,6 +218,7 @@ mod tests {
                 }
                 _ if ends("/ws") => Session,
                 _ if ends("/hit") || ends("/hits") || ends("/allowed") || ends("/json") => Needs::Scope(Check),
+                _ if route.template.starts_with("/v1/reserv") => Needs::Scope(Check),
                 _ if ends("/feed") => Needs::Scope(Subscribe),
                 "GET" => Needs::Scope(Read),
                 "PUT" | "DELETE" => Needs::Scope(Operate),
@@ -223,6 +238,8 @@ mod tests {
         check("GET", "/v1/limiters/a/keys/%2F", Ok(("/v1/limiters/{limiter}/keys/{key}", "a", "%2F")));
         check("PUT", "/v1/limiters/a/keys/k/block", Ok(("/v1/limiters/{limiter}/keys/{key}/block", "a", "k")));
         check("GET", "/v1/limiters/a/keys/", Ok(("/v1/limiters/{limiter}/keys/{key}", "a", "")));
+        check("DELETE", "/v1/reservations/r", Ok(("/v1/reservations/{reservation}", "r", "")));
+        check("POST", "/v1/reservations/r", Err("DELETE"));
         check("GET", "/v1/hit", Err("POST"));
         check("POST", "/v1/limiters/a/keys/k/block", Err("PUT, DELETE"));
         check("DELETE", "/v1/limiters", Err("GET, HEAD"));

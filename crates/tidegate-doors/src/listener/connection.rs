@@ -42,6 +42,8 @@ pub struct Connection {
     taken: AtomicU64,
     /// What comes is not looked at any more: it is no HTTP/1.
     is_switched: AtomicBool,
+    /// Its client was admitted, and keeps its place while places are scarce.
+    is_admitted: AtomicBool,
     /// A client that has closed its side is answered all the same.
     answers_half_closed: AtomicBool,
     /// What has come ends with the end of a message.
@@ -96,6 +98,7 @@ impl Connection {
             unread_since: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             is_switched: AtomicBool::new(false),
+            is_admitted: AtomicBool::new(false),
             answers_half_closed: AtomicBool::new(false),
             is_whole: AtomicBool::new(false),
             half_closed_since: AtomicU64::new(0),
@@ -343,6 +346,16 @@ impl Connection {
         self.is_switched.load(Relaxed)
     }
 
+    /// Its client has asked what not everybody may, and may: it keeps its place when places become scarce, however long it is idle. For
+    /// protocols whose clients keep connections in pools.
+    pub(crate) fn note_admitted(&self) {
+        self.is_admitted.store(true, Relaxed);
+    }
+
+    pub(super) fn is_admitted(&self) -> bool {
+        self.is_admitted.load(Relaxed)
+    }
+
     /// Bytes came in, and the last of them stands in a head, or not. While a request is being answered that is of no account.
     pub(super) fn note_read(&self, in_head: bool) {
         let was_in_head = self.since.load(Relaxed) & IN_HEAD != 0;
@@ -357,6 +370,14 @@ impl Connection {
         let was_in_message = self.since.load(Relaxed) & IN_HEAD != 0;
         if any_whole || in_message != was_in_message {
             self.since.store(self.clock.now() << 1 | u64::from(in_message), Relaxed);
+        }
+    }
+
+    /// Bytes of HTTP/2 came in, and the last of them stands inside of a frame or of a head, which has to end in time, or not. It counts when
+    /// no request is being answered, and from then on.
+    pub(super) fn note_frames(&self, in_frame: bool) {
+        if in_frame != (self.since.load(Relaxed) & IN_HEAD != 0) {
+            self.since.store(self.clock.now() << 1 | u64::from(in_frame), Relaxed);
         }
     }
 
@@ -415,7 +436,10 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.begin_idle();
-        self.0.busy.fetch_sub(1, Relaxed);
+        let connection = &self.0;
+        // Only the bytes of HTTP/2 were looked at meanwhile.
+        let in_frame = if connection.is_switched() { connection.since.load(Relaxed) & IN_HEAD } else { 0 };
+        connection.since.store(connection.clock.now() << 1 | in_frame, Relaxed);
+        connection.busy.fetch_sub(1, Relaxed);
     }
 }

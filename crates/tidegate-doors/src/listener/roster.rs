@@ -62,11 +62,11 @@ impl Roster {
     pub fn sweep(&mut self) {
         while self.tasks.try_join_next().is_some() {}
         self.clock.tick();
-        let limits = self.limits();
+        let (limits, when_scarce) = (self.limits, self.limits_when_scarce());
         self.connections.retain(|connection| {
             let Some(connection) = connection.upgrade() else { return false };
             connection.look_at_end();
-            let overstays = connection.overstays(limits);
+            let overstays = connection.overstays(if connection.is_admitted() { limits } else { when_scarce });
             if overstays {
                 connection.cut();
             }
@@ -75,7 +75,7 @@ impl Roster {
     }
 
     /// While connections are scarce, those that do nothing make room for others.
-    fn limits(&self) -> Limits {
+    fn limits_when_scarce(&self) -> Limits {
         if self.census.open() <= self.crowded_above {
             return self.limits;
         }

@@ -1,6 +1,7 @@
 //! A connection as HTTP sees it: bytes in and out, noted as they pass.
 
 use super::connection::Connection;
+use super::frames::Frames;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,13 +16,23 @@ const SMALL: usize = 1024;
 pub struct Watched<Look> {
     connection: Arc<Connection>,
     look: Look,
+    /// Of HTTP/2, whose bytes are followed and not looked at.
+    frames: Option<Frames>,
+}
+
+impl Watched<fn(&mut [u8]) -> bool> {
+    /// The bytes of a connection of HTTP/2, of which a frame and a head must end in time.
+    #[must_use]
+    pub fn http2(connection: Arc<Connection>) -> Self {
+        Watched { connection, look: |_| false, frames: Some(Frames::default()) }
+    }
 }
 
 impl<Look: FnMut(&mut [u8]) -> bool + Unpin> Watched<Look> {
     /// The bytes of `connection`.
     #[must_use]
     pub fn new(connection: Arc<Connection>, look: Look) -> Watched<Look> {
-        Watched { connection, look }
+        Watched { connection, look, frames: None }
     }
 }
 
@@ -33,9 +44,15 @@ impl<Look: FnMut(&mut [u8]) -> bool + Unpin> AsyncRead for Watched<Look> {
         if is_end && self.connection.withholds_end(cx) {
             return Poll::Pending;
         }
-        if buf.filled().len() > before && !self.connection.is_switched() {
-            let in_head = (self.look)(&mut buf.filled_mut()[before..]);
-            self.connection.note_read(in_head);
+        let came = &mut buf.filled_mut()[before..];
+        if came.is_empty() {
+            return polled;
+        }
+        let Watched { connection, look, frames } = &mut *self;
+        match frames {
+            Some(frames) => connection.note_frames(frames.follow(came)),
+            None if connection.is_switched() => {}
+            None => connection.note_read(look(came)),
         }
         polled
     }

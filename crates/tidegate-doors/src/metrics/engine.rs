@@ -1,7 +1,7 @@
 //! The figures of the engine and of the streams.
 
 use super::{Kind, Page, seconds};
-use tidegate::{Gate, LimiterInfo};
+use tidegate::{Door, Gate, LimiterInfo, Verdicts};
 use tidegate_events::{Counts, Stream};
 
 /// Limiters, tables, snapshots, and the store's health.
@@ -16,32 +16,21 @@ pub fn fill_engine(gate: &Gate, page: &mut Page) {
 
 fn fill_limiters(page: &mut Page, limiters: &[LimiterInfo]) {
     type Read = fn(&LimiterInfo) -> u64;
-    type Count = fn(&tidegate::Counts) -> u64;
-    let by_verdict: [(&str, &str, Count, Count); 2] = [
-        (
-            "tidegate_decisions_total",
-            "Decisions on hits; of candidates, what would have been decided.",
-            |counts| counts.allowed,
-            |counts| counts.denied,
-        ),
-        (
-            "tidegate_sketched_decisions_total",
-            "Those of the decisions that the over-counting sketch made because the table was full.",
-            |counts| counts.sketched_allowed,
-            |counts| counts.sketched_denied,
-        ),
-    ];
-    for (name, help, allowed, denied) in by_verdict {
-        let mut family = page.family(name, Kind::Counter, help);
-        for info in limiters {
-            let role = if info.spec.candidate { "candidate" } else { "enforced" };
-            let counts = [(role, Some(info.counts)), ("candidate", info.candidate)];
-            for (role, counts) in counts.into_iter().filter_map(|(role, counts)| Some((role, counts?))) {
-                let labels = |verdict| [("limiter", info.spec.name.as_str()), ("role", role), ("verdict", verdict)];
-                family.sample(&labels("allowed"), allowed(&counts));
-                family.sample(&labels("denied"), denied(&counts));
-            }
+    let help = "Decisions on hits, by the door that they were asked at; of candidates, what would have been decided.";
+    let mut family = page.family("tidegate_decisions_total", Kind::Counter, help);
+    for (limiter, role, counts) in limiters.iter().flat_map(by_role) {
+        for door in Door::ALL {
+            let labels = |verdict| [limiter, role, ("verdict", verdict), ("door", door.name())];
+            let Verdicts { allowed, denied } = counts.by_door.at(door);
+            family.sample(&labels("allowed"), allowed);
+            family.sample(&labels("denied"), denied);
         }
+    }
+    let help = "Those of the decisions that the over-counting sketch made because the table was full.";
+    let mut family = page.family("tidegate_sketched_decisions_total", Kind::Counter, help);
+    for (limiter, role, counts) in limiters.iter().flat_map(by_role) {
+        family.sample(&[limiter, role, ("verdict", "allowed")], counts.sketched_allowed);
+        family.sample(&[limiter, role, ("verdict", "denied")], counts.sketched_denied);
     }
     let plain: [(&str, Kind, &str, Read); 5] = [
         ("tidegate_peeks_total", Kind::Counter, "Questions that charged nothing.", |i| i.counts.peeked),
@@ -58,6 +47,16 @@ fn fill_limiters(page: &mut Page, limiters: &[LimiterInfo]) {
         let mut family = page.family(name, kind, help);
         limiters.iter().for_each(|info| family.sample(&[("limiter", &info.spec.name)], read(info)));
     }
+}
+
+type Label<'a> = (&'static str, &'a str);
+
+/// A limiter's counts, and those of its candidate limits if it has some, each with its labels.
+fn by_role(info: &LimiterInfo) -> impl Iterator<Item = (Label<'_>, Label<'_>, &tidegate::Counts)> {
+    let role = if info.spec.candidate { "candidate" } else { "enforced" };
+    let counts = [(role, Some(&info.counts)), ("candidate", info.candidate.as_ref())];
+    let labelled = |(role, counts)| Some((("limiter", info.spec.name.as_str()), ("role", role), counts?));
+    counts.into_iter().filter_map(labelled)
 }
 
 /// This process's shares of limiters that replicas share.

@@ -57,13 +57,13 @@ fn number_after(text: &str, word: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Registry;
+    use crate::metrics::{Format, Registry};
 
     #[test]
     fn the_process_tells_of_itself() {
         let mut registry = Registry::default();
         registry.register(|page| fill_process(3, page));
-        let text = registry.text();
+        let text = registry.text(Format::Text);
         let value = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
             line.unwrap_or_else(|| panic!("{name} is not in {text}")).parse::<f64>().unwrap()

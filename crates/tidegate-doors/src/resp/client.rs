@@ -1,5 +1,6 @@
 //! One connection: reads what is there, has it answered, writes the answers, and reads on.
 
+use super::buffers::Buffers;
 use super::door::Door;
 use super::session::{After, Error, Session};
 use crate::access::Known;
@@ -7,12 +8,9 @@ use crate::listener::{Connection, Order, Watched};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use tidegate::panic_point;
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-
-/// Room for a read, while reads are small: a dozen commands or so. It doubles when it is filled.
-const READ_MIN: usize = 4 << 10;
-/// Most room for a read. A command fits, and many small ones are read together.
-const READ_MAX: usize = 64 << 10;
+use tokio::task::yield_now;
 
 /// Serves one connection to its end.
 pub(super) async fn serve(door: Arc<Door>, connection: Arc<Connection>) {
@@ -61,26 +59,33 @@ async fn converse<Io>(session: &mut Session, connection: &Connection, mut io: Pi
 where
     Io: tokio::io::AsyncRead + AsyncWrite,
 {
-    let (mut input, mut output) = (Vec::with_capacity(READ_MIN), Vec::new());
+    let mut buffers = Buffers::new(session.door.counters().large(), session.peer);
+    note(connection, session, false, false);
     let mut ordered = pin!(connection.ordered());
     loop {
-        make_room(&mut input);
-        let before = input.len();
+        if buffers.make_room(session.is_known()).is_err() {
+            let told = if session.is_known() { NO_ROOM } else { NO_ROOM_FOR_STRANGERS };
+            let _ = write(io.as_mut(), &mut told.to_vec()).await;
+            return End::Closing;
+        }
+        let before = buffers.input.len();
         let read = tokio::select! {
             biased;
-            read = io.read_buf(&mut input) => read,
+            read = io.read_buf(&mut buffers.input) => read,
             // Nothing is under way, so that both orders mean the same.
             _ = &mut ordered => return End::Gone,
         };
         if !matches!(read, Ok(1..)) {
             return End::Gone;
         }
-        let (filled, mut used) = (input.len() == input.capacity(), 0);
+        panic_point("resp");
+        let (filled, mut used) = (buffers.input.len() == buffers.input.capacity(), 0);
         let after = loop {
-            let ran = session.run(&input[used..], &mut output).await;
+            let most = buffers.output_max(session.is_known());
+            let ran = session.run(&buffers.input[used..], &mut buffers.output, most).await;
             used += ran.used;
-            if !output.is_empty() {
-                let mut writing = pin!(write(io.as_mut(), &mut output));
+            if !buffers.output.is_empty() {
+                let mut writing = pin!(write(io.as_mut(), &mut buffers.output));
                 let written = loop {
                     tokio::select! {
                         biased;
@@ -105,31 +110,35 @@ where
         if after == After::Close {
             return End::Closing;
         }
-        input.drain(..used);
-        connection.note_messages(used > 0, !input.is_empty());
-        fit(&mut input, &mut output, filled, before);
+        buffers.input.drain(..used);
+        note(connection, session, used > 0, !buffers.input.is_empty());
+        buffers.fit(filled, before, session.is_known());
+        if filled {
+            // It is ahead, and the next read is there already: others of this thread have their turn first. Without this a few clients with
+            // pipelines that do not end would have the thread for seconds.
+            yield_now().await;
+        }
     }
 }
+
+/// Notes what came, for the time limits: whole commands, and perhaps the beginning of another. A client that has yet to show who it is has the
+/// time of one command for that, whatever it sends.
+fn note(connection: &Connection, session: &Session, any_whole: bool, in_command: bool) {
+    let is_known = session.is_known();
+    connection.note_messages(any_whole && is_known, in_command || !is_known);
+    if any_whole && is_known {
+        connection.note_admitted();
+    }
+}
+
+const NO_ROOM: &[u8] = b"-ERR the command is too long for now: clients have sent as much as there is room for; \
+                         send shorter ones, or read answers as they come\r\n";
+const NO_ROOM_FOR_STRANGERS: &[u8] =
+    b"-NOAUTH the command is too long for a client that has shown no token; send AUTH first\r\n";
 
 async fn write<Io: AsyncWrite>(mut io: Pin<&mut Io>, output: &mut Vec<u8>) -> io::Result<()> {
     io.write_all(output).await?;
     io.flush().await?;
     output.clear();
     Ok(())
-}
-
-fn make_room(input: &mut Vec<u8>) {
-    if input.capacity() - input.len() < READ_MIN / 4 {
-        input.reserve(READ_MIN);
-    }
-}
-
-/// Room for the next read by how much the last one brought: a connection that is idle keeps little.
-fn fit(input: &mut Vec<u8>, output: &mut Vec<u8>, filled: bool, before: usize) {
-    if filled && input.capacity() < READ_MAX {
-        input.reserve((2 * input.capacity()).min(READ_MAX) - input.len());
-    } else if input.is_empty() && before == 0 && input.capacity() > READ_MIN && !filled {
-        input.shrink_to(READ_MIN);
-        output.shrink_to(READ_MIN);
-    }
 }

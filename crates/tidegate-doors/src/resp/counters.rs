@@ -1,5 +1,6 @@
 //! What the door counts, for the metrics.
 
+use super::buffers::LARGE_BYTES;
 use super::commands::{COMMAND_COUNT, COMMANDS, Kind};
 use crate::listener::{Caps, Census};
 use crate::metrics::{Kind as MetricKind, Page};
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct Counters {
     census: Arc<Census>,
+    large: Arc<Census>,
     /// By command, and last those that are none.
     commands: [AtomicU64; COMMAND_COUNT + 1],
     /// Commands that were answered by an error.
@@ -38,9 +40,10 @@ impl Tally {
 }
 
 impl Counters {
-    pub(super) fn new(connections: Caps) -> Counters {
+    pub(super) fn new(connections: Caps, buffer_bytes: usize) -> Counters {
         Counters {
             census: Arc::new(Census::new(connections)),
+            large: Arc::new(Census::new(Caps::of(buffer_bytes / LARGE_BYTES))),
             commands: from_fn(|_| AtomicU64::new(0)),
             errors: AtomicU64::new(0),
         }
@@ -48,6 +51,11 @@ impl Counters {
 
     pub(super) fn census(&self) -> &Arc<Census> {
         &self.census
+    }
+
+    /// The connections with large buffers.
+    pub(super) fn large(&self) -> &Arc<Census> {
+        &self.large
     }
 
     pub(super) fn add(&self, tally: &Tally) {
@@ -74,14 +82,21 @@ impl Counters {
         let errors = self.errors.load(Relaxed);
         let help = "Commands answered by an error.";
         page.single("tidegate_resp_errors_total", MetricKind::Counter, help, errors);
-        let census = &self.census;
+        let (census, large) = (&self.census, &self.large);
         for (name, help, value) in [
+            ("tidegate_resp_buffers", "Connections with large buffers, for long pipelines.", large.open()),
+            ("tidegate_resp_max_buffers", "Connections that may have large buffers.", large.caps().all),
             ("tidegate_resp_connections", "Open connections.", census.open()),
             ("tidegate_resp_max_connections", "Connections that may be open.", census.caps().all),
         ] {
             page.single(name, MetricKind::Gauge, help, value);
         }
         for (name, help, value) in [
+            (
+                "tidegate_resp_buffers_refused_total",
+                "How often a connection had to do with small buffers.",
+                large.refused(),
+            ),
             ("tidegate_resp_connections_total", "Connections accepted.", census.accepted()),
             ("tidegate_resp_connections_refused_total", "Connections refused past a cap.", census.refused()),
             ("tidegate_resp_connections_cut_total", "Connections cut: the client was idle or slow.", census.cut()),

@@ -37,7 +37,8 @@ impl Door {
     /// A door on this engine.
     #[must_use]
     pub fn new(gate: Gate, settings: RespSettings) -> Door {
-        let counters = Arc::new(Counters::new(settings.connections));
+        let gate = gate.at(tidegate::Door::Resp);
+        let counters = Arc::new(Counters::new(settings.connections, settings.buffer_bytes));
         Door { live: ArcSwap::from_pointee(Live::new(&gate)), gate, settings, counters, ids: AtomicU64::new(0) }
     }
 

@@ -20,7 +20,13 @@ pub struct RespSettings {
     /// Connections open at once: in all, from one address, and with one token. Past it one is told so and closed. Default: as many as the
     /// HTTP door.
     pub connections: Caps,
-    /// How long a command may take from its first byte to its last. Default 10 s.
+    /// While fewer connections are free, one that has asked nothing yet is cut after a second. Default: a tenth.
+    pub reserved_connections: Option<usize>,
+    /// Bytes that connections may have in all for long pipelines: past it others of them are read and answered in smaller pieces.
+    /// Default 256 MiB.
+    pub buffer_bytes: usize,
+    /// How long a command may take from its first byte to its last; and where tokens are set, how long a client may take to show one.
+    /// Default 10 s.
     pub command_timeout: Duration,
     /// How long a connection may be silent between commands. Default 5 minutes: clients keep connections in pools.
     pub idle_timeout: Duration,
@@ -48,6 +54,8 @@ impl Default for RespSettings {
     fn default() -> RespSettings {
         RespSettings {
             connections: Limits::default().connections(),
+            reserved_connections: None,
+            buffer_bytes: Limits::default().unread_bytes,
             command_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(300),
             write_timeout: Duration::from_secs(10),
@@ -63,8 +71,8 @@ impl Default for RespSettings {
 impl RespSettings {
     fn bounds(&self) -> Bounds {
         Bounds {
-            // Clients keep connections in pools: none is cut for being idle because others want its place.
-            reserved: 0,
+            // Clients keep connections in pools: only those that have asked nothing yet make room for others.
+            reserved: self.reserved_connections.unwrap_or(self.connections.all / 10),
             head_timeout: self.command_timeout,
             idle_timeout: self.idle_timeout,
             write_timeout: self.write_timeout,

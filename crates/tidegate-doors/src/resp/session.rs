@@ -15,8 +15,6 @@ use tidegate::Micros;
 use tidegate_wire::resp::answer::{Answers, Protocol};
 use tidegate_wire::resp::command::{Form, Read, read};
 
-/// Answers are written out when there are so many bytes of them.
-const OUTPUT_MAX: usize = 64 << 10;
 /// Longest name that a client may give itself.
 pub(super) const CLIENT_NAME_LEN_MAX: usize = 64;
 
@@ -106,8 +104,13 @@ impl Session {
         self.finishing = true;
     }
 
-    /// Answers the commands that are all here. Decisions that follow one another are made in one call.
-    pub(super) async fn run(&mut self, input: &[u8], out: &mut Vec<u8>) -> Ran {
+    /// Has it shown who it is, or need it not?
+    pub(super) fn is_known(&self) -> bool {
+        !self.caller.is_unknown()
+    }
+
+    /// Answers the commands that are all here, up to about `most` bytes of answers. Decisions that follow one another are made in one call.
+    pub(super) async fn run(&mut self, input: &[u8], out: &mut Vec<u8>, most: usize) -> Ran {
         // Taken out while it is used: to count one more owner of it would cost every read a write that all threads contend for.
         let live = match self.door.live(self.live.take()) {
             Ok(same) => same,
@@ -120,7 +123,7 @@ impl Session {
         let (mut round, mut tally, mut parts) = (Round::default(), Tally::default(), Vec::with_capacity(8));
         let mut used = 0;
         let after = loop {
-            if out.len() >= OUTPUT_MAX || round.is_full() {
+            if out.len() >= most || round.is_full() {
                 break After::GoOn;
             }
             let form = match read(&input[used..], &mut parts) {

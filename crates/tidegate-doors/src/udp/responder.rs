@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use tidegate::{Batch, Gate, Hit, HitAnswer, KeyStats, Limiter, Micros, Ruling};
+use tidegate::{Batch, Door, Gate, Hit, HitAnswer, KeyStats, Limiter, Micros, Ruling};
 use tidegate_wire::udp::{Command, Lines, REPLY_LEN_MAX, Reply, Request, line_room, lines, reply_room};
 
 /// Answers datagrams on an engine, by routes that can be replaced while it is asked.
@@ -102,6 +102,7 @@ impl Responder {
     /// # Errors
     /// A rule is refused, or names a limiter that the engine does not have.
     pub fn new(gate: Gate, routing: &Routing) -> Result<Responder, RouteProblem> {
+        let gate = gate.at(Door::Udp);
         let live = ArcSwap::from_pointee(Live::new(&gate, routing)?);
         Ok(Responder { gate, live, counts: Arc::new(Counts::new()), allow: ArcSwap::default() })
     }

@@ -6,10 +6,13 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::sync::Arc;
 use std::time::Duration;
-use tidegate_doors::grpc::GrpcSettings;
+use tidegate_doors::grpc::{GrpcSettings, Metrics};
+use tidegate_doors::listener::Caps;
 use tidegate_testkit::{eventually, number};
 use tidegate_wire::grpc::framed;
+use tidegate_wire::grpc::health::{self, HealthCheckRequest};
 use tidegate_wire::grpc::ratelimit::{RateLimitResponse, SHOULD_RATE_LIMIT};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -100,6 +103,120 @@ fn s3_a_million_streams_of_a_client_are_a_hundred_at_a_time() {
             }
         }
         assert_eq!(allowed, streams.min(1_000));
+        others_are_served(&server).await;
+    });
+}
+
+/// Bytes of a connection that are no client's, and what comes until it is closed; `None`: it is not.
+async fn told(server: &Server, bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let (mut reading, mut writing) = stream.split();
+    let mut came = Vec::new();
+    let all = async {
+        // It may be cut before all is written; then it is closed all the same.
+        let _ = writing.write_all(bytes).await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        closed = tokio::time::timeout(Duration::from_secs(15), reading.read_to_end(&mut came)) => closed.ok().map(|_| came),
+        () = all => None,
+    }
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// Half of a frame, and a head whose end does not come: without a deadline a stranger would keep them for half an hour.
+#[test]
+fn m6_half_a_head_is_cut_by_its_deadline() {
+    let settings = GrpcSettings { handshake_timeout: Duration::from_millis(500), ..GrpcSettings::default() };
+    let server = Server::with(settings);
+    server.runtime.block_on(async {
+        let begun = [&[0x83, 0x86, 0x84, 0x40, 1, b'x', 0x7f, 0x80, 1][..], &[b'x'; 255]].concat();
+        for half in [
+            frame(1, 0, 1, &begun)[..100].to_vec(),
+            frame(1, 0, 1, &begun),
+            [frame(1, 0, 1, &begun), frame(9, 0, 1, &[])].concat(),
+            b"\0\0".to_vec(),
+        ] {
+            assert!(told(&server, &[PREFACE, &half].concat()).await.is_some(), "{half:?}");
+        }
+        let mut idle = connect(server.address).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let asked = ask(&mut idle, SHOULD_RATE_LIMIT, &request("bytes=idle")).await;
+        assert_eq!(asked.status, 0, "between calls there is time");
+        others_are_served(&server).await;
+    });
+}
+
+/// CVE-2024-27316 and its kin: a head that is continued in frame after frame is not kept, and not waited for.
+#[test]
+fn m6_continuations_without_end_cost_the_client_its_connection() {
+    let server = Server::start();
+    server.runtime.block_on(async {
+        let field = [&[0x00, 1, b'x', 0x7f, 0xe1, 0x7e][..], &[b'x'; 16_320]].concat();
+        let mut flood = [PREFACE, &frame(1, 0, 1, &[0x83, 0x86, 0x84])].concat();
+        (0..2_000).for_each(|_| flood.extend(frame(9, 0, 1, &field)));
+        assert!(told(&server, &flood).await.is_some(), "32 MB of a head, and it goes on");
+        let mut empty = [PREFACE, &frame(1, 0, 1, &[0x83, 0x86, 0x84])].concat();
+        (0..100_000).for_each(|_| empty.extend(frame(9, 0, 1, &[])));
+        assert!(told(&server, &empty).await.is_some(), "a hundred thousand empty frames, and it goes on");
+        others_are_served(&server).await;
+    });
+}
+
+/// A small block that says one long field of the table again and again: what it stands for is not made.
+#[test]
+fn m6_heads_that_grow_when_they_are_read_are_refused() {
+    let server = Server::start();
+    server.runtime.block_on(async {
+        // `x: xxx…` of 3,900 bytes into the dynamic table, then 16,000 times its number there: 62 MB.
+        let mut block = vec![0x83, 0x86, 0x84, 0x40, 1, b'x', 0x7f, 0xbd, 0x1d];
+        block.extend([b'x'; 3_900]);
+        block.extend(vec![0xbe; 12_000]);
+        let mut bytes = PREFACE.to_vec();
+        for stream in 0..50 {
+            bytes.extend(frame(1, 5, 2 * stream + 1, &block));
+        }
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let _ = stream.write_all(&bytes).await;
+        let mut came = vec![0; 64 << 10];
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut came)).await.expect("an answer");
+        assert!(read.is_err() || !came[..read.unwrap_or(0)].windows(11).any(|text| text == b"application"), "no call");
+        others_are_served(&server).await;
+    });
+}
+
+/// Asking for health needs no token. Those who wait for it must not keep others from the door.
+#[test]
+fn m6_when_connections_are_scarce_strangers_make_room_and_few_watch() {
+    let metrics = Arc::new(Metrics::new(Caps { all: 20, per_address: 20, per_token: 20 }));
+    let server = Server::with(GrpcSettings { metrics, reserved_connections: Some(10), ..GrpcSettings::default() });
+    server.runtime.block_on(async {
+        let mut pool = connect(server.address).await;
+        assert_eq!(ask(&mut pool, SHOULD_RATE_LIMIT, &request("bytes=pool")).await.status, 0);
+        let (mut watching, mut idle) = (Vec::new(), Vec::new());
+        for _ in 0..8 {
+            let mut sender = connect(server.address).await;
+            let watch = call(health::WATCH, framed(&HealthCheckRequest::default()));
+            let answer = sender.send_request(watch).await.unwrap();
+            let is_refused = answer.headers().get("grpc-status").is_some_and(|status| status == "14");
+            if is_refused { idle.push(sender) } else { watching.push((sender, answer)) }
+        }
+        assert_eq!((watching.len(), idle.len()), (2, 6), "a tenth of the connections may watch");
+        for _ in 0..6 {
+            idle.push(connect(server.address).await);
+        }
+        eventually("those that are idle are cut", || idle.iter().filter(|sender| sender.is_closed()).count() >= 5);
+        assert!(!watching[0].0.is_closed() && !pool.is_closed());
+        assert_eq!(ask(&mut pool, SHOULD_RATE_LIMIT, &request("bytes=pool")).await.status, 0);
         others_are_served(&server).await;
     });
 }

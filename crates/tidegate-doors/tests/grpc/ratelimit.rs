@@ -201,15 +201,99 @@ fn m2_what_counts_by_a_longer_period_of_a_request_is_not_dropped() {
     check(&server, "3600 brought=a limit=3/7200 -> over brought 0 of 3/2xHOUR 3600s");
 }
 
-/// No store can give back yet, and a charge would be the opposite.
+/// Never above the limit, and of a request that is denied nothing: a client whose requests are denied by one limit could fill up another.
 #[test]
-fn a_cost_that_is_to_be_given_back_is_not_charged() {
+fn a_negative_cost_is_given_back_and_never_above_the_limit() {
+    let server = Server::start();
+    check(
+        &server,
+        "
+        0   user=a cost=4        -> ok user 1 of 5/MINUTE 60s
+        10  user=a cost=3 back   -> ok user 4 of 5/MINUTE 50s
+        10  user=a cost=4        -> ok user 0 of 5/MINUTE 50s
+        10  user=a cost=9 back   -> ok user 5 of 5/MINUTE 0s
+        10  user=new back        -> ok user 5 of 5/MINUTE 0s
+        10  hits=2 user=a        -> ok user 3 of 5/MINUTE 60s
+        10  hits=2 user=a back   -> ok user 5 of 5/MINUTE 0s
+        10  user=a cost=0 back   -> ok user 5 of 5/MINUTE 0s
+        20  bucket=x cost=10     -> ok bucket 0 of 3/SECOND 4s
+        20  bucket=x cost=7 back -> ok bucket 7 of 3/SECOND 1s
+        20  two=x cost=2         -> ok two 0 of 2/MINUTE 60s
+        30  two=x back           -> ok two 1 of 2/MINUTE 50s
+        30  other=x back         -> ok
+        30  plan=free back       -> ok
+        30  path=/x cost=3       -> ok path 0 of 3/HOUR 3600s
+        30  user=b cost=3        -> ok user 2 of 5/MINUTE 60s
+        30  path=/x & user=b cost=3 back -> over path 0 of 3/HOUR 3600s & ok user 2 of 5/MINUTE 60s
+        30  user=b cost=3 back & bytes=n -> ok user 5 of 5/MINUTE 0s & ok bytes 999 of 1000/DAY 86400s
+        40  strict=x             -> ok strict 0 of 1/MINUTE 60s
+        40  strict=x             -> over strict 0 of 1/MINUTE 600s
+        41  strict=x back        -> ok strict 0 of 1/MINUTE 599s",
+    );
+    check_method(&server, CHECK_RATE_LIMIT, "50 bucket=y back -> ok bucket 10 of 3/SECOND 0s");
+    check(&server, "50 user=c cost=5 -> ok user 0 of 5/MINUTE 60s");
+    check_method(&server, CHECK_RATE_LIMIT, "50 user=c cost=5 back -> ok user 0 of 5/MINUTE 60s");
+    // What has happened already, a report or a charge that overdraws, gives back beside a denial.
+    check_method(
+        &server,
+        REPORT,
+        "50 path=/x & user=c cost=2 back -> over path 0 of 3/HOUR 3580s & ok user 2 of 5/MINUTE 60s",
+    );
+    check(
+        &server,
+        "50 spent=a cost=11 & user=c cost=1 back -> over spent 10 of 10/HOUR 3600s & ok user 3 of 5/MINUTE 60s",
+    );
+}
+
+/// Quotas: the request is over only if all of them are, and their statuses say which. Those that allow are charged, as is everything else then.
+#[test]
+fn a5_one_of_the_alternatives_has_to_allow() {
     check(
         &Server::start(),
         "
-        0   user=a cost=2        -> ok user 3 of 5/MINUTE 60s
-        0   user=a cost=2 back   -> ok user 3 of 5/MINUTE 60s
-        0   user=a cost=3        -> ok user 0 of 5/MINUTE 60s",
+        0   monthly=a & bought=a          -> ok monthly 0 of 1/HOUR 3600s & ok bought 1 of 2/HOUR 3600s
+        0   monthly=a & bought=a & user=a -> over monthly 0 of 1/HOUR 3600s & ok bought 0 of 2/HOUR 3600s & ok user 4 of 5/MINUTE 60s : ok
+        0   monthly=a & bought=a & user=a -> over monthly 0 of 1/HOUR 3600s & over bought 0 of 2/HOUR 3600s & ok user 4 of 5/MINUTE 60s
+        0   monthly=a & user=a            -> over monthly 0 of 1/HOUR 3600s & ok user 4 of 5/MINUTE 60s
+        0   monthly=b & user=b cost=6     -> ok monthly 1 of 1/HOUR 0s & over user 5 of 5/MINUTE 60s
+        0   monthly=a & other=a           -> over monthly 0 of 1/HOUR 3600s & ok",
+    );
+}
+
+/// Only among the descriptors of one request. A key that is not limited has no status, as one that no limiter knows.
+#[test]
+fn a_limiter_is_left_out_where_another_of_the_request_replaces_it() {
+    let server = Server::start();
+    check(
+        &server,
+        "
+        0   user=a cost=5      -> ok user 0 of 5/MINUTE 60s
+        0   user=a             -> over user 0 of 5/MINUTE 60s
+        0   user=a & vip=a     -> ok & ok vip 8 of 9/MINUTE 60s
+        0   vip=a cost=9 & user=b -> over vip 8 of 9/MINUTE 60s & ok
+        0   user=b             -> ok user 4 of 5/MINUTE 60s",
+    );
+    let tried = || server.gate.limiters().into_iter().find(|info| info.spec.name == "tried").unwrap().counts;
+    check(&server, "0 path=/x & vip=a -> ok path 2 of 3/HOUR 3600s & ok vip 7 of 9/MINUTE 60s");
+    assert_eq!((tried().allowed, tried().denied), (0, 0), "a candidate is replaced as well");
+    let asked = server.runtime.block_on(async {
+        ask(&mut connect(server.address).await, SHOULD_RATE_LIMIT, &request("user=a & vip=a")).await
+    });
+    assert_eq!(asked.said::<RateLimitResponse>().statuses[0].limit_remaining, 0);
+}
+
+#[test]
+fn values_that_count_together_have_one_count() {
+    check(
+        &Server::start(),
+        "
+        0   file=/a/x cost=2     -> ok file 1 of 3/MINUTE 60s
+        0   file=/a/y            -> ok file 0 of 3/MINUTE 60s
+        0   file=/a/z            -> over file 0 of 3/MINUTE 60s
+        0   file=/b/z            -> ok file 2 of 3/MINUTE 60s
+        0   file=/c              -> ok file 1 of 2/MINUTE 60s
+        0   file=/b/x cost=2 & file=/b/y cost=2 -> over file 2 of 3/MINUTE 60s & over file 2 of 3/MINUTE 60s
+        0   file=/a/q cost=2 back -> ok file 2 of 3/MINUTE 60s",
     );
 }
 

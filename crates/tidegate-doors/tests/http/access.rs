@@ -26,10 +26,14 @@ use About::{Everything, Free, Listing, Named};
 /// A request (`{n}` is another number each time), the scope that it needs (`-`: none; `session`: its commands need some), the status
 /// of its success, and what it is about. A new route fails [`s5_every_route_is_a_row_of_the_table`] until it has a row.
 #[rustfmt::skip]
-const ROWS: [(&str, &str, u16, About); 38] = [
+const ROWS: [(&str, &str, u16, About); 41] = [
     ("POST /v1/hit {\"limiter\":\"api\",\"key\":\"k{n}\"}", "check", 200, Named),
     ("POST /v1/hit {\"domain\":\"login\",\"attributes\":{\"user\":\"u{n}\"}}", "check", 200, Named),
     ("POST /v1/hits {\"requests\":[{\"limiter\":\"api\",\"key\":\"h{n}\"}],\"together\":true}", "check", 200, Named),
+    ("POST /v1/reserve {\"limiter\":\"api\",\"key\":\"r{n}\"}", "check", 200, Named),
+    // Of the key `k` of `api`, and not open.
+    ("POST /v1/reservations/AAAAAAAAAAAAAAAAAAAAAANhcGlr/commit {\"cost\":1}", "check", 409, Named),
+    ("DELETE /v1/reservations/AAAAAAAAAAAAAAAAAAAAAANhcGlr", "check", 409, Named),
     ("GET /v1/allowed?user=a{n}&domain=login", "check", 200, Named),
     ("POST /json {\"domain\":\"login\",\"descriptors\":[{\"entries\":[{\"key\":\"user\",\"value\":\"j{n}\"}]}]}", "check", 200, Named),
     ("GET /v1/limiters", "read", 200, Listing),

@@ -16,6 +16,7 @@ mod limiters;
 mod limits;
 mod operate;
 mod refusals;
+mod reserve;
 mod server;
 mod streams;
 mod tls;

@@ -34,7 +34,7 @@ fn s2_no_route_is_without_its_rule() {
             (words.next().unwrap(), words.next().unwrap())
         })
         .collect();
-    assert_eq!(routes.len(), 37);
+    assert_eq!(routes.len(), 40);
     for (method, template) in routes {
         let path = template.replace("{limiter}", "api").replace("{stream}", "none").replace("{key}", "k");
         let code = |headers: &str| {
@@ -44,7 +44,8 @@ fn s2_no_route_is_without_its_rule() {
         };
         let page = if PUBLIC.contains(&template) { "" } else { "cross_origin" };
         assert_eq!(code("origin: http://evil.example\r\n"), page, "{method} {template}");
-        let changes = ["PUT", "DELETE"].contains(&method) || template.ends_with("able");
+        let decides = template.starts_with("/v1/reservations/");
+        let changes = !decides && ["PUT", "DELETE"].contains(&method) || template.ends_with("able");
         let proxied = if changes { "not_loopback" } else { "" };
         assert_eq!(code("x-forwarded-for: 6.6.6.6\r\n"), proxied, "{method} {template}");
     }
@@ -68,7 +69,7 @@ fn metrics_count_decisions_requests_and_connections() {
         POST /v1/hit {"limiter":"none","key":"u1"} -> 404
         GET /v1/limiters/api/keys/u1 -> 429
         GET /nowhere -> 404
-        GET /metrics -> 200 content-type: text/plain; version=0.0.4 & tidegate_decisions_total{limiter="api",role="enforced",verdict="allowed"} 1 & tidegate_decisions_total{limiter="api",role="enforced",verdict="denied"} 2 & tidegate_peeks_total{limiter="api"} 1 & tidegate_sketched_decisions_total{limiter="api",role="enforced",verdict="denied"} 0
+        GET /metrics -> 200 content-type: text/plain; version=0.0.4 & tidegate_decisions_total{limiter="api",role="enforced",verdict="allowed",door="http"} 1 & tidegate_decisions_total{limiter="api",role="enforced",verdict="denied",door="http"} 2 & tidegate_peeks_total{limiter="api"} 1 & tidegate_sketched_decisions_total{limiter="api",role="enforced",verdict="denied"} 0
         GET /metrics -> 200 tidegate_http_requests_total{route="/v1/hit",method="POST",status="429"} 2 & tidegate_http_requests_total{route="/v1/hit",method="POST",status="404"} 1 & tidegate_http_requests_total{route="/v1/limiters/{limiter}/keys/{key}",method="GET",status="429"} 1 & tidegate_http_requests_total{route="none",method="none",status="404"} 1
         GET /metrics -> 200 tidegate_http_request_duration_seconds_bucket{route="/v1/hit",method="POST",le="+Inf"} 4 & tidegate_http_request_duration_seconds_count{route="/v1/hit",method="POST"} 4 & tidegate_table_entries 1 & tidegate_table_max_bytes 268435456 & tidegate_http_connections "#,
     );
@@ -109,4 +110,22 @@ fn m3_keys_never_become_labels() {
         POST /v1/hit {"limiter":"sentinel","key":"u1"} -> 404
         GET /metrics -> 200 !sentinel"#,
     );
+}
+
+/// A monitor keeps every series that it ever saw: there must be as many after a million keys as after none.
+#[test]
+fn m3_a_million_keys_add_no_series() {
+    let server = Server::start();
+    let series = || {
+        let page = server.ask("GET /metrics").body;
+        let lines = page.lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect::<Vec<_>>()
+    };
+    // The page counts itself, from the second time on.
+    series();
+    let before = series();
+    for key in 0..1_000_000_u32 {
+        let _ = server.gate.hit("api", key.to_le_bytes()).unwrap();
+    }
+    assert_eq!(series(), before);
 }

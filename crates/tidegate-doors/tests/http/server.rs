@@ -58,7 +58,7 @@ fn matching(spec: LimiterSpec, matches: &[(&str, &str)]) -> LimiterSpec {
             "deny" => Outcome::Deny,
             limit => Outcome::Limits(spec.rules.with_limits(&[limit.parse().unwrap()]).unwrap()),
         };
-        Match { conditions: vec![condition], outcome }
+        Match { conditions: vec![condition], together: Vec::new(), outcome }
     };
     LimiterSpec { matches: matches.iter().map(one).collect(), ..spec }
 }
@@ -124,7 +124,7 @@ impl Server {
         Server::on(gate, HttpSettings { streams: Arc::new(streams), ..settings })
     }
 
-    fn on(gate: Gate, settings: HttpSettings) -> Server {
+    pub(crate) fn on(gate: Gate, settings: HttpSettings) -> Server {
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();

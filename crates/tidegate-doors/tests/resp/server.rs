@@ -148,6 +148,12 @@ impl Client {
         }
     }
 
+    /// The same of a server that may have closed.
+    pub(crate) fn ask_or_closed(&mut self, command: &str) -> String {
+        let sent = self.stream.write_all(&encode(command));
+        if sent.is_ok() { self.receive() } else { "closed".to_owned() }
+    }
+
     /// Sends a command whose parts are parted by spaces, and receives its reply.
     pub(crate) fn ask(&mut self, command: &str) -> String {
         self.send(&encode(command));

@@ -49,7 +49,7 @@ pub(super) fn front(bytes: &[u8]) -> Front<'_> {
         return Front::Torn;
     }
     if !bytes.starts_with(&MARK) && !MARK.starts_with(bytes) {
-        return Front::Damaged("a frame does not begin as one");
+        return Front::Damaged("these bytes are not the beginning of a frame");
     }
     let announced = bytes.get(MARK.len()..HEAD).and_then(|head| head.first_chunk()).map(|len| u32::from_le_bytes(*len));
     match announced.and_then(|len| usize::try_from(len).ok()) {

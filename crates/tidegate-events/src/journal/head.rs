@@ -59,9 +59,9 @@ pub(super) struct Head {
 /// Why there is no head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoHead {
-    /// It was not written to its end.
+    /// The head was not written to its end.
     Torn,
-    /// It is not what was written: at which byte, and what does not fit.
+    /// The bytes are not those that were written: at which byte, and what does not fit.
     Damaged(usize, &'static str),
 }
 
@@ -106,6 +106,6 @@ fn synced_part(bytes: &[u8], at: usize) -> Result<(u64, usize), NoHead> {
     match bytes.get(at..).and_then(synced::read) {
         Some(synced) => Ok((synced, end)),
         None if bytes.len() < end => Err(NoHead::Torn),
-        None => Err(NoHead::Damaged(at, "what it says was synced does not fit its checksum")),
+        None => Err(NoHead::Damaged(at, "the number of synced bytes does not fit its checksum")),
     }
 }

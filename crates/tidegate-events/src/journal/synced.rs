@@ -1,33 +1,33 @@
 //! How many bytes of a segment were synced: a number and its CRC-32, rewritten in place after every sync.
 //!
-//! It lies within a file's first sector, which a disk writes as a whole. Invariant: it is written after the sync that
-//! it tells of, so that it never says too much.
+//! It lies within a file's first sector, which a disk writes as a whole. Invariant: the number is written after the sync that
+//! it counts, so that it is never too large.
 
 use super::head::Version;
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 
 pub(super) const LEN: usize = 12;
-/// Where it is in segments of this version, and where their frames begin.
+/// Where the number is in segments of this version, and where their frames begin.
 pub(super) const AT: usize = Version::LATEST.synced_at();
 pub(super) const END: usize = AT + LEN;
 const _: () = assert!(END <= 512);
 
-/// Appends it to a head that is to be written, and gives how long the whole is.
+/// Appends the number to a head that is to be written, and returns the length of the two.
 pub(super) fn push(head: &mut Vec<u8>) -> u64 {
     let len = (head.len() + LEN) as u64;
     head.extend_from_slice(&bytes(len));
     len
 }
 
-/// What it says; `None`: it is not there, or not what was written.
+/// The number; `None`: there is none, or its checksum does not fit.
 pub(super) fn read(front: &[u8]) -> Option<u64> {
     let (len, rest) = front.split_first_chunk::<8>()?;
     let len = u64::from_le_bytes(*len);
     rest.starts_with(&bytes(len)[8..]).then_some(len)
 }
 
-/// Rewrites it. It comes to disk with the next sync at the latest.
+/// Rewrites the number, which comes to disk with the next sync at the latest.
 pub(super) fn write(file: &mut File, len: u64) -> io::Result<()> {
     file.seek(SeekFrom::Start(AT as u64))?;
     file.write_all(&bytes(len))

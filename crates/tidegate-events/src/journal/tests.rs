@@ -63,8 +63,8 @@ fn e1_a_torn_tail_is_cut_and_reported_wherever_it_is_torn() {
     let expected = written(folder.path());
     let path = path_of(folder.path(), 1);
     let (whole, ends) = unfinished(&fs::read(&path).unwrap());
-    let untold = ends[ends.len() - 2];
-    for len in untold..whole.len() {
+    let unsent = ends[ends.len() - 2];
+    for len in unsent..whole.len() {
         // Cut short; or as long as it was to be, without its bytes.
         let mut zeros = whole[..len].to_vec();
         zeros.resize(whole.len() + 4_096, 0);
@@ -72,9 +72,9 @@ fn e1_a_torn_tail_is_cut_and_reported_wherever_it_is_torn() {
             fs::write(&path, torn).unwrap();
             let (journal, found, steps) = read_all(folder.path()).unwrap();
             assert_eq!(steps, expected[..4], "cut to {len}");
-            let lost = torn.len() - untold;
+            let lost = torn.len() - unsent;
             match found.cut {
-                Some(cut) => assert!(cut.contains(&format!("{lost} bytes from byte {untold} on")), "{cut}"),
+                Some(cut) => assert!(cut.contains(&format!("{lost} bytes from byte {unsent} on")), "{cut}"),
                 None => assert_eq!(lost, 0),
             }
             drop(journal);
@@ -139,13 +139,13 @@ fn a_journal_of_the_version_before_is_read() {
     for (before, lost) in [Version::One, Version::Two].into_iter().flat_map(|v| [0, 1, 5].map(|lost| (old(v), lost))) {
         fs::write(&path, &before[..before.len() - lost]).unwrap();
         let (mut journal, found, steps) = read_all(folder.path()).unwrap();
-        let told = if lost == 0 { 6 } else { 4 };
-        assert_eq!((steps, found.cut.is_some()), (expected[..told].to_vec(), lost > 0));
-        let next = step(told as u64 + 1, 1_000);
+        let kept = if lost == 0 { 6 } else { 4 };
+        assert_eq!((steps, found.cut.is_some()), (expected[..kept].to_vec(), lost > 0));
+        let next = step(kept as u64 + 1, 1_000);
         journal.commit(&batch([next.clone()])).unwrap();
         drop(journal);
         let (_, again, steps) = read_all(folder.path()).unwrap();
-        assert_eq!(steps, [&expected[..told], &[next]].concat());
+        assert_eq!(steps, [&expected[..kept], &[next]].concat());
         assert_eq!(again.standing.epoch, found.standing.epoch, "C5: drawn once");
         assert_eq!(segments(folder.path()).unwrap(), [1, 2]);
         fs::remove_file(path_of(folder.path(), 2)).unwrap();

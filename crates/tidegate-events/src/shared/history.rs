@@ -2,11 +2,11 @@
 //!
 //! The log has steps; a key frame's message needs the state at its step, which Redis keeps for the last step only. So
 //! the steps are taken back from there, one after another, as far as there is room; then they are applied again from
-//! that state on, as by a server that was there.
+//! that state on, as a server that was running then did.
 //!
-//! Known weakness: an invalidated event goes at its time without a step. One that went before its stream was read, and
+//! Known weakness: an invalidated event is forgotten at its time, without a step. One that was forgotten before its stream was read, and
 //! was invalidated before the oldest step that is taken back, is in none of the key frames that are made here. Subscribers
-//! have dropped it by then, too. A server that was there until right before that step knows better, and goes on from its own state.
+//! have dropped it by then, too. A server that was running until right before that step still has the event, and goes on from its own state.
 
 use super::reply::{Dump, Entry};
 use crate::Epoch;
@@ -28,9 +28,9 @@ pub(super) struct History {
     /// What incubated before the first of the steps, in the order of submission.
     events: BTreeMap<Place, (Arc<str>, Validity)>,
     places: BTreeMap<Arc<str>, Place>,
-    /// For the next event that comes back: below all of its time that are there.
+    /// The turn of the next event that is put back: lower than that of every event of its time that is there.
     place: i64,
-    /// Of the deltas, of the key frames, and of one key frame before the first step.
+    /// Bytes of the deltas, of the key frames, and of one key frame before the first step.
     delta_bytes: usize,
     key_frame_bytes: usize,
     state_bytes: usize,
@@ -109,7 +109,7 @@ impl History {
         }
     }
 
-    /// Half of what a log keeps: it is to grow.
+    /// At most half of what a log keeps, so that the log has room to grow.
     fn has_room(&self) -> bool {
         self.steps.len() < MESSAGES_MAX
             && self.delta_bytes < DELTA_BYTES_MAX / 2
@@ -147,7 +147,7 @@ impl History {
         self.messages_after(self.timeline(), rules, epoch)
     }
 
-    /// The same, from the state before the first step as a server that was there has it.
+    /// The same, from the state before the first step that a server which was running then has.
     pub(super) fn messages_after(&self, mut timeline: Timeline, rules: &StreamRules, epoch: Epoch) -> Vec<Message> {
         let mut messages = Vec::with_capacity(self.steps.len());
         for step in &self.steps {

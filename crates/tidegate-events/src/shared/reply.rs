@@ -1,4 +1,4 @@
-//! What the scripts and the log say, in words of ours.
+//! The replies of the scripts and the entries of the log, as our types.
 
 use crate::{Epoch, Outcome};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use tidegate_core::Micros;
 use tidegate_core::timeline::{Step, Timeline};
 use tidegate_store::redis::Reply;
 
-/// What a call of the script came to.
+/// The outcome of one call of the script.
 #[derive(Debug, PartialEq)]
 pub(super) struct Transition {
     /// What became of a submission.
@@ -41,11 +41,11 @@ impl Transition {
     }
 }
 
-/// All of a stream at one moment.
+/// A whole stream at one moment.
 #[derive(Debug)]
 pub(super) struct Dump {
     pub(super) clock: u64,
-    /// Of the key frame after the last loss; 0: there was none.
+    /// The clock value of the key frame after the last loss; 0: there was no loss.
     pub(super) anew: u64,
     /// None before a server that knows of epochs has made a transition.
     pub(super) epoch: Option<Epoch>,
@@ -73,7 +73,7 @@ impl Dump {
     }
 }
 
-/// A step in the log, and the history that it says it is of. Those of servers that knew of no epochs say none.
+/// A step in the log, with the epoch that it names; steps of versions that had no epochs name none.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Logged {
     pub(super) epoch: Option<Epoch>,

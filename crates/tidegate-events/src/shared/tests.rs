@@ -33,14 +33,14 @@ async fn e4_c1_c2_the_script_equals_the_core() {
 /// The same calls to the script and to the core.
 async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Random) {
     let epoch = Epoch::draw();
-    let (mut timeline, mut steps, mut told) = (Timeline::default(), Vec::new(), Vec::new());
+    let (mut timeline, mut steps, mut sent) = (Timeline::default(), Vec::new(), Vec::new());
     let mut now = Micros::from_millis(1_700_000_000_000 + random.below(1_000));
     let texts = [2, 10, 200][random.index(3)];
     let mut what = "start";
     let (left_at, mut left) = (random.below(submissions), None);
     for done in 0..submissions {
         if done == left_at {
-            left = Some((timeline.clone(), told.len()));
+            left = Some((timeline.clone(), sent.len()));
         }
         let event = format!("t{}", random.below(texts));
         let known = timeline.clock();
@@ -50,7 +50,7 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
         let theirs = Transition::read(&reply).unwrap();
         let mut witness = |step: &Step, timeline: &Timeline| {
             steps.extend(step.clock().map(|_| step.clone()));
-            told.extend(message_of(step, timeline, epoch));
+            sent.extend(message_of(step, timeline, epoch));
         };
         let ours = match what {
             "start" => {
@@ -86,12 +86,12 @@ async fn run(redis: &Redis, spec: &StreamSpec, submissions: u64, random: &mut Ra
         assert_eq!(history.take_back(step.clone()), Back::Taken, "{step:?}");
     }
     let again = history.messages(&spec.rules, epoch);
-    assert_eq!(again, told, "C3, C6: taken back to the beginning and told again, {spec:?}");
+    assert_eq!(again, sent, "C3, C6: taken back to the beginning and sent again, {spec:?}");
     let (mirror, seen) = left.unwrap();
     let mut history = History::ending_with(&dump);
     steps[seen..].iter().rev().for_each(|step| assert_eq!(history.take_back(step.clone()), Back::Taken, "{step:?}"));
     let again = history.messages_after(mirror, &spec.rules, epoch);
-    assert_eq!(again, told[seen..], "C1, C6: told by a server that was away since, {spec:?}");
+    assert_eq!(again, sent[seen..], "C1, C6: sent by a server that was away since, {spec:?}");
 }
 
 fn steps_of(log: &Reply, epoch: Epoch) -> Vec<Step> {
@@ -169,18 +169,18 @@ fn c1_a_snapshot_in_between_changes_no_key_frame() {
         Step::Invalidated { clock: 2, event, time_ms: 1_000, last_ms: 1_100 },
         Step::KeyFrame { clock: 3, time_ms: 1_299 },
     ];
-    let told = |asked_after: Option<usize>| {
+    let sent = |asked_after: Option<usize>| {
         let mut mirror = Mirror { timeline: Timeline::default(), epoch, frame_ms: 0, stale: false };
-        let mut told = Vec::new();
+        let mut sent = Vec::new();
         for (at, step) in steps.iter().enumerate() {
             follow(&mut mirror.timeline, step, &spec.rules);
-            told.extend(message_of(step, &mirror.timeline, epoch));
+            sent.extend(message_of(step, &mirror.timeline, epoch));
             if asked_after == Some(at) {
                 let snapshot = mirror.snapshot(&spec.rules, Micros::from_millis(1_300));
                 assert!(!std::str::from_utf8(&snapshot.body).unwrap().contains("taco"), "its time is up");
             }
         }
-        told
+        sent
     };
-    assert_eq!(told(Some(1)), told(None));
+    assert_eq!(sent(Some(1)), sent(None));
 }

@@ -8,7 +8,7 @@ use crate::client_slots::{LineFull, UnderWay, Waits};
 use crate::queue::{Slot, Waiting};
 use crate::reply::refusal;
 use crate::settings::Policy;
-use crate::state::{ProxyState, Rules};
+use crate::state::{Charge, ProxyState, Rules};
 use http::{Response, StatusCode};
 use std::time::Duration;
 use tidegate_core::turnstile::{self, Closed};
@@ -17,6 +17,7 @@ use tokio::time::sleep;
 impl Exchange {
     /// No slot at once: a place in line, or why there is none.
     pub(super) fn line_up(&self, rules: &Rules, closed: Closed) -> Outcome<(Waiting, Waits)> {
+        self.refuse_blocked(rules)?;
         let state = self.state();
         if state.queue.share().is_none() && state.others.error().is_some() {
             return Err(Box::new(store_down()));
@@ -41,16 +42,25 @@ impl Exchange {
         Ok((waiting, place))
     }
 
+    /// A request on a blocked key does not wait, and is not told to come back when the window ends: a block may last for days.
+    fn refuse_blocked(&self, rules: &Rules) -> Outcome<()> {
+        match self.state().peek(rules, &self.key) {
+            Charge::Blocked(wait) => Err(self.blocked(rules, wait)),
+            Charge::Allowed | Charge::Limited => Ok(()),
+        }
+    }
+
     /// A place among the requests that may wait, of this client and of all.
     fn wait_among_others(&self, policy: &Policy) -> Outcome<Waits> {
         let place = self.slots.wait(policy.waiting_per_client(), policy.max_waiting);
         place.map_err(|full| line_full(self.state(), full))
     }
 
-    /// The client has as many under way as one may: others have the slot, until one of its own has ended.
+    /// The client has as many requests under way as it may: the slot goes to others until one of its own has ended.
     pub(super) async fn start_later(&self, slot: Slot) -> Outcome<(Slot, UnderWay)> {
         drop(slot);
         let rules = self.state().rules.load_full();
+        self.refuse_blocked(&rules)?;
         if rules.rejects() {
             return Err(Box::new(deny(self.state(), &rules, Closed::Busy)));
         }
@@ -79,7 +89,7 @@ impl Exchange {
                 None => std::future::pending().await,
             }
         };
-        // Dropped before its turn: the client has left. One that only closed its side cannot be told from it, and leaves as well.
+        // Dropped before its turn: the client has left. A client that only closed its side looks the same, and is taken to have left.
         let mut leaves = Leaves(Some(self.state()));
         self.client.connection.answer_half_closed(false);
         // hyper drops this future when the client goes, but not while a body stands before the end.
@@ -119,10 +129,11 @@ impl Drop for Leaves<'_> {
 fn line_full(state: &ProxyState, full: LineFull) -> Box<Response<Reply>> {
     state.metrics.note_line_full();
     let (code, detail) = match full {
-        LineFull::OfAll => ("line_full", "as many requests wait as may; try again later"),
-        LineFull::OfClient => {
-            ("client_line_full", "as many requests of your address wait as may of one; send fewer at once")
-        }
+        LineFull::OfAll => ("line_full", "the line of waiting requests is full; try again later"),
+        LineFull::OfClient => (
+            "client_line_full",
+            "your address has as many requests waiting as one address may have; send fewer at once",
+        ),
     };
     Box::new(refusal(StatusCode::SERVICE_UNAVAILABLE, code, detail))
 }

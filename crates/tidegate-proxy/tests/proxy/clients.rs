@@ -127,7 +127,7 @@ fn p1_a_client_that_leaves_in_the_middle_of_its_body_frees_its_slot_at_once() {
     });
 }
 
-/// Those who leave while they wait were counted nowhere.
+/// Clients that leave while they wait were counted nowhere.
 #[test]
 fn p1_waiters_who_leave_are_counted() {
     let origin = Origin::start();

@@ -36,7 +36,7 @@ fn starts_and_hits_of_other_doors_are_one_count() {
     assert_eq!(gate.limiter_info(PROXY_LIMITER).unwrap().counts.allowed, 4);
 }
 
-/// The proxy began weeks on another day than its limiter, and told another end of them.
+/// The proxy began weeks on another day than its limiter, and answered with another end of them.
 #[test]
 fn weeks_begin_on_the_day_of_the_limiter() {
     let origin = Origin::start();
@@ -94,7 +94,7 @@ async fn eventually(proxy: &Proxy, wanted: u16) {
     }
 }
 
-/// A block may last for days: nobody waits for its end.
+/// A block may last for days: no request waits for its end.
 #[test]
 fn a_key_that_is_blocked_by_hand_does_not_wait() {
     let (origin, gate) = (Origin::start(), gate("3 per day"));
@@ -103,6 +103,27 @@ fn a_key_that_is_blocked_by_hand_does_not_wait() {
     gate.at_once(gate.block(PROXY_LIMITER, b"/a", Micros::from_secs(3600))).unwrap();
     let denied = runtime().block_on(get(proxy.address(), "/a"));
     assert!(status(&denied) == 429 && denied.contains("\"reason\":\"blocked\""), "{denied}");
+}
+
+/// The turnstile came first: where the window was used up, a request on a blocked key was answered `limited` until the window's end, or stood in line.
+#[test]
+fn a_key_that_is_blocked_by_hand_is_told_so_though_its_window_is_used_up() {
+    for when_limited in [WhenLimited::Reject, WhenLimited::Wait] {
+        let (origin, gate) = (Origin::start(), gate("1 per day"));
+        let limiter = gate.limiter(PROXY_LIMITER).unwrap();
+        let policy = Policy { limiter, when_limited, ..origin.policy("1 per day") };
+        let proxy = proxy_on(gate.clone(), policy, Settings { workers: 1, ..Settings::default() });
+        runtime().block_on(async {
+            assert_eq!(status(&get(proxy.address(), "/a").await), 200);
+            gate.block(PROXY_LIMITER, b"/a", Micros::from_secs(3_000_000)).await.unwrap();
+            let denied = get(proxy.address(), "/a").await;
+            assert!(status(&denied) == 429 && denied.contains("\"reason\":\"blocked\""), "{when_limited:?}: {denied}");
+            let is_the_blocks = denied.contains("retry-after: 3000000\r\n") || denied.contains("retry-after: 2999");
+            assert!(is_the_blocks, "the end of the block, not of the window: {denied}");
+        });
+        let counts = gate.limiter_info(PROXY_LIMITER).unwrap().counts;
+        assert_eq!((counts.allowed, counts.denied), (1, 0), "looking for a block charges and counts nothing");
+    }
 }
 
 /// `max_wait` began anew each time that a request had to wait again, here because others use each window up.
@@ -127,7 +148,7 @@ fn p6_max_wait_counts_from_the_arrival() {
     });
 }
 
-/// One who waits goes on waiting while somebody else has used the window up, and starts in the next.
+/// A request goes on waiting while other doors have used the window up, and starts in the next.
 #[test]
 fn p4_who_waits_does_not_start_over_what_others_used() {
     let origin = Origin::start();

@@ -3,7 +3,7 @@
 use crate::support::{Origin, eventually, get, proxy_on, runtime, status};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use tidegate::{Clock, Gate, LimiterSpec, Micros, PROXY_LIMITER, Rules, StoreSettings};
+use tidegate::{Clock, Gate, LimiterSpec, Micros, PROXY_LIMITER, Replicas, Request, Rules, StoreSettings, Which};
 use tidegate_proxy::{Policy, Proxy, Settings, WhenLimited};
 use tidegate_testkit::servers::Server;
 use tokio::runtime::Runtime;
@@ -19,11 +19,15 @@ struct Scene {
 }
 
 fn start(replicas: usize) -> Scene {
+    start_with(replicas, LIMIT, Replicas::Exact)
+}
+
+fn start_with(replicas: usize, limit: &str, kept: Replicas) -> Scene {
     let (redis, origin, runtime) = (Server::redis(&[]), Origin::start(), runtime());
     let replica = |_| {
-        let gate = runtime.block_on(connect(&redis.url()));
+        let gate = runtime.block_on(connect(&redis.url(), limit, kept));
         let limiter = gate.limiter(PROXY_LIMITER).unwrap();
-        let policy = Policy { limiter, when_limited: WhenLimited::Reject, ..origin.policy(LIMIT) };
+        let policy = Policy { limiter, when_limited: WhenLimited::Reject, ..origin.policy(limit) };
         let settings = Settings { workers: 1, store_outage: Duration::from_secs(2), ..Settings::default() };
         let proxy = proxy_on(gate.clone(), policy, settings);
         (gate, proxy)
@@ -32,9 +36,10 @@ fn start(replicas: usize) -> Scene {
     Scene { redis, origin, replicas, runtime }
 }
 
-async fn connect(url: &str) -> Gate {
-    let rules = Rules::new(tidegate::Algorithm::AlignedWindow, &[LIMIT.parse().unwrap()]).unwrap();
-    let policy = tidegate::Policy::new(vec![LimiterSpec::new(PROXY_LIMITER, rules)]).unwrap();
+async fn connect(url: &str, limit: &str, replicas: Replicas) -> Gate {
+    let rules = Rules::new(tidegate::Algorithm::AlignedWindow, &[limit.parse().unwrap()]).unwrap();
+    let limiter = LimiterSpec { replicas, ..LimiterSpec::new(PROXY_LIMITER, rules) };
+    let policy = tidegate::Policy::new(vec![limiter]).unwrap();
     Gate::connect(&policy, url.parse().unwrap(), StoreSettings::default(), Clock::process()).await
 }
 
@@ -98,7 +103,7 @@ fn t1_p4_a_window_that_redis_counted_while_its_clock_was_ahead_heals_by_itself()
     assert!(scene.most_in_a_window() <= 3, "{} in a window", scene.most_in_a_window());
 }
 
-/// Replicas that count together ask the store for starts alone: a block was taken without a word, and held for nobody.
+/// Replicas that count together ask the store for starts alone: a block was accepted, and held at no replica.
 #[test]
 fn a_block_by_hand_holds_for_all_replicas_that_count_together() {
     let scene = start(2);
@@ -121,7 +126,38 @@ fn a_block_by_hand_holds_for_all_replicas_that_count_together() {
     });
 }
 
-/// Every request was answered 503 while a load balancer was told that all is well.
+/// The store's count of starts is one of its own, as the guide says: other doors see what they counted, and no start.
+#[test]
+fn a_peek_where_replicas_count_together_sees_no_start() {
+    let scene = start(1);
+    let (gate, proxy) = &scene.replicas[0];
+    scene.runtime.block_on(async {
+        assert_eq!(status(&get(proxy.address(), "/a").await), 200);
+        let peeked = gate.ask(&Request::hit(PROXY_LIMITER, b"/a").peek()).await.unwrap();
+        assert_eq!((peeked.allowed, peeked.remaining), (true, Some(3)));
+        assert_eq!(gate.keys(PROXY_LIMITER, Which::Tracked, None, 10).await.unwrap().keys, [b""; 0]);
+    });
+}
+
+/// A blocked key whose starts were used up was answered `limited`; and a disabled limiter, which limits nothing, refused a blocked key.
+#[test]
+fn a_blocked_key_is_told_so_though_no_start_is_left_unless_the_limiter_is_disabled() {
+    for kept in [Replicas::Exact, Replicas::Share(Some((0, 1)))] {
+        let scene = start_with(1, "1 per day", kept);
+        let (gate, proxy) = &scene.replicas[0];
+        scene.runtime.block_on(async {
+            let ask = || get(proxy.address(), "/a");
+            assert_eq!(status(&ask().await), 200, "{kept:?}");
+            gate.block(PROXY_LIMITER, b"/a", Micros::from_secs(3_000_000)).await.unwrap();
+            let denied = ask().await;
+            assert!(status(&denied) == 429 && denied.contains("\"reason\":\"blocked\""), "{kept:?}: {denied}");
+            gate.set_enabled(PROXY_LIMITER, false).await.unwrap();
+            eventually("disabled", || async { status(&ask().await) == 200 }).await;
+        });
+    }
+}
+
+/// Every request was answered 503 while `/readyz` answered a load balancer 200.
 #[test]
 fn readyz_is_503_while_the_store_is_away_and_200_when_it_is_back_though_nobody_asks() {
     let mut scene = start(1);

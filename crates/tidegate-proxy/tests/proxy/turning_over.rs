@@ -23,8 +23,8 @@ fn a_stop_answers_those_who_wait_and_lets_the_others_end() {
         eventually("one waits", async || var(&proxy, "waiting").await == 1).await;
         let stopping = Arc::clone(&proxy);
         let stopped = tokio::task::spawn_blocking(move || stopping.stop());
-        let told = waiting.await.unwrap();
-        assert!(status(&told) == 503 && told.contains("stopping"), "{told}");
+        let answer = waiting.await.unwrap();
+        assert!(status(&answer) == 503 && answer.contains("stopping"), "{answer}");
         let finished = under_way.await.unwrap();
         assert!(status(&finished) == 200 && finished.ends_with("finished"), "{finished}");
         stopped.await.unwrap();
@@ -44,9 +44,9 @@ fn a_reload_keeps_connections_counts_and_those_who_wait() {
         let waiting = tokio::spawn(send(proxy.address(), &request("/a").leak()[..]));
         eventually("one waits", async || var(&proxy, "waiting").await == 1).await;
         proxy.reload(new.policy("4 per day"));
-        assert_eq!(status(&waiting.await.unwrap()), 200, "a higher limit lets who waits through at once");
+        assert_eq!(status(&waiting.await.unwrap()), 200, "a higher limit lets a waiting request start at once");
         ask(&mut kept).await;
-        assert_eq!((old.count(), new.count()), (2, 2), "who waits goes to the new upstream");
+        assert_eq!((old.count(), new.count()), (2, 2), "a waiting request goes to the new upstream");
         proxy.reload(Policy { max_waiting: 0, ..new.policy("4 per day") });
         assert_eq!(status(&get(proxy.address(), "/a").await), 503, "counts were kept");
     });
@@ -60,7 +60,7 @@ async fn ask(stream: &mut TcpStream) {
     }
 }
 
-/// Deliberate waiting and the proxy's own time are told apart.
+/// Deliberate waiting and the proxy's own time are measured separately.
 #[test]
 fn waits_and_overhead_are_measured_apart() {
     let origin = Origin::start();

@@ -24,14 +24,16 @@ use super::lease_pool::LeasePool;
 use super::{Condition, Etcd, Operation, StoreError, Txn, left, locked};
 use crate::clock::Clock;
 use crate::remote::unreachable;
-use crate::store::{Answers, Asked, Question};
-use batch::{Request, Subject};
+use crate::store::{Answers, Asked, Question, When};
+use crate::table::PartAnswer;
+use batch::{Purpose, Request, Subject};
 use coalescer::Coalescer;
 use seen::Seen;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use tidegate_core::Algorithm;
+use tidegate_core::all_or_nothing::Intent;
+use tidegate_core::{Algorithm, Micros};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -78,12 +80,32 @@ impl Counts {
     /// When etcd cannot be reached, does not answer in time, or refuses; when a limiter counts in another way than
     /// by aligned windows. [`StoreError::is_ambiguous`]: it may have been charged.
     pub async fn decide(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
+        self.ask(Purpose::Decide, questions, asked).await
+    }
+
+    /// Gives back what a key was charged in its window, and says how it stands then.
+    ///
+    /// # Errors
+    /// As [`Counts::decide`].
+    pub async fn give_back(
+        &self,
+        question: &Question<'_>,
+        cost: u32,
+        when: When,
+    ) -> Result<(Micros, PartAnswer), StoreError> {
+        let asked = Asked { now: when.now, cost, intent: Intent::Hit, explain: false, by: when.by };
+        let (at, answers) = self.ask(Purpose::GiveBack, std::slice::from_ref(question), &asked).await?;
+        let lost = || unreachable(&self.0.etcd.url().to_string(), "the request was dropped".to_owned());
+        answers.into_iter().next().map(|answer| (at, answer)).ok_or_else(lost)
+    }
+
+    async fn ask(&self, purpose: Purpose, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
         if questions.iter().any(|question| question.rules.algorithm() != Algorithm::AlignedWindow) {
             return Err(StoreError::Unsupported("etcd counts aligned fixed windows only".to_owned()));
         }
         let (reply, answer) = oneshot::channel();
         let subjects = questions.iter().map(Subject::of).collect();
-        self.0.submit(Request::new(subjects, *asked, reply));
+        self.0.submit(Request::new(purpose, subjects, *asked, reply));
         let lost = || unreachable(&self.0.etcd.url().to_string(), "the request was dropped".to_owned());
         match timeout_at(asked.by, answer).await {
             Ok(answered) => answered.unwrap_or_else(|_| Err(lost())),

@@ -4,9 +4,11 @@ use super::register::Registers;
 use super::{Counts, Etcd, StoreError, Tallies, Url, locked};
 use crate::clock::Clock;
 use crate::store::{Answers, Asked, Backend, Capabilities, Holder, Layout, Question, Register, Swap, When};
+use crate::table::PartAnswer;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tidegate_core::Micros;
 use tidegate_core::replicas::ReplicaId;
 use tidegate_core::turnstile::{Grant, QuotaRequest};
 
@@ -54,6 +56,15 @@ impl Backend for Store {
 
     async fn decide(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
         self.counts.decide(questions, asked).await
+    }
+
+    async fn give_back(
+        &self,
+        question: &Question<'_>,
+        cost: u32,
+        when: When,
+    ) -> Result<(Micros, PartAnswer), StoreError> {
+        self.counts.give_back(question, cost, when).await
     }
 
     async fn disabled(&self, limiters: &[(&str, Layout)], when: When) -> Result<Vec<bool>, StoreError> {

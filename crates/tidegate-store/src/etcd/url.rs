@@ -44,6 +44,7 @@ impl Url {
             algorithms: &[Algorithm::AlignedWindow],
             lists: &[],
             blocks: false,
+            gives_back: true,
             overrides: false,
             pause_layout: false,
             streams: false,

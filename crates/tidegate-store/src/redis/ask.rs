@@ -1,8 +1,9 @@
 //! Asking Redis for a decision: the arguments of its scripts and what they return.
 
 use super::names::keys;
+use super::plain::is_plain;
 use super::resp::{Reply, Writer};
-use super::script::{Purpose, Script, pause_script, place, plain_token_bucket, script};
+use super::script::{Purpose, Script, pause_script, place, script};
 use super::{Kind, Redis, StoreError};
 use crate::store::{Answers, Asked, Layout, Meaning, Question};
 use crate::table::PartAnswer;
@@ -23,6 +24,8 @@ pub(super) enum Step {
         /// For how long the charge is taken for one that may be taken back; zero: it will not be.
         pending: Micros,
     },
+    /// Decide and charge, and say what giving back has to know.
+    Reserve,
 }
 
 impl Step {
@@ -32,6 +35,7 @@ impl Step {
             Step::Peek => b'p',
             Step::Deny => b'd',
             Step::Charge { .. } => b'c',
+            Step::Reserve => b'r',
         }
     }
 
@@ -48,7 +52,8 @@ impl Redis {
     /// # Errors
     /// When the server does not answer; [`StoreError::is_ambiguous`] tells whether it may have been charged.
     pub async fn decide(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
-        if questions.iter().all(|question| question.role == Role::Enforced) {
+        let has_candidates = questions.iter().any(|question| matches!(question.role, Role::Candidate { .. }));
+        if !has_candidates {
             return self.decide_enforced(questions, asked).await;
         }
         // One script knows one layout, and of keys on several servers only one.
@@ -67,7 +72,7 @@ impl Redis {
 
     /// Candidates after the others, one by one. What becomes of them changes no decision.
     async fn decide_candidates(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
-        let is_enforced = |question: &&Question<'_>| question.role == Role::Enforced;
+        let is_enforced = |question: &&Question<'_>| !matches!(question.role, Role::Candidate { .. });
         let enforced: Vec<Question<'_>> = questions.iter().filter(is_enforced).copied().collect();
         let (at, told) = match enforced.is_empty() {
             true => (asked.now.unwrap_or_default(), Vec::new()),
@@ -124,29 +129,6 @@ impl Redis {
             [_, _, ..] if self.is_sharded() => self.decide_cross_slot(questions, asked).await,
             _ => self.decide_at_length(questions, asked).await,
         }
-    }
-
-    /// `None`: the entry is not what the short script knows.
-    async fn decide_plainly(&self, question: &Question<'_>, asked: &Asked) -> Result<Option<Answers>, StoreError> {
-        let keys = keys(question, self.is_sharded());
-        let indexed = question.names && keys.len() > 1;
-        let limit = &question.rules.limits()[0];
-        let keys = &keys[..if indexed { 2 } else { 1 }];
-        let reply = self.run(asked.by, plain_token_bucket(), keys, 9, |args| {
-            now_argument(args, asked.now);
-            args.number(asked.cost.into());
-            args.number(limit.burst().into());
-            args.number(limit.period().get());
-            bucket_arguments(args, limit);
-            args.part(if indexed || self.is_sharded() { self.name_of(question) } else { b"" });
-        });
-        let reply = match reply.await? {
-            Reply::Nil => return Ok(None),
-            reply => reply,
-        };
-        let (answers, listed) = plain_answer(&reply, limit).ok_or_else(|| self.garbled("not a decision"))?;
-        self.note_name(asked.by, question, answers.0, listed).await;
-        Ok(Some(answers))
     }
 
     pub(super) async fn decide_at_length(
@@ -217,6 +199,7 @@ impl Redis {
         args.part(&[place(rules.algorithm()).1]);
         match question.role {
             Role::Enforced => args.part(b""),
+            Role::Alternative => args.part(b"a"),
             Role::Candidate { replaces } => args.number(replaces.map_or(0, |index| u64::from(index) + 1)),
         }
         args.number(rules.limits().len() as u64);
@@ -241,7 +224,7 @@ impl Redis {
     }
 
     /// The name by which a script knows the key; none where the script sees no index and no other place keeps it.
-    fn name_of<'a>(&self, question: &Question<'a>) -> &'a [u8] {
+    pub(super) fn name_of<'a>(&self, question: &Question<'a>) -> &'a [u8] {
         let is_kept = match self.url().kind {
             Kind::Twemproxy => false,
             Kind::Cluster => question.names,
@@ -249,14 +232,6 @@ impl Redis {
         };
         if is_kept || question.layout != Layout::Native { question.key } else { b"" }
     }
-}
-
-/// One token bucket without a block: see `token_bucket_plain.lua`.
-fn is_plain(question: &Question<'_>, asked: &Asked) -> bool {
-    let Asked { cost, intent, explain, .. } = *asked;
-    let [limit] = question.rules.limits() else { return false };
-    let plain = intent == Intent::Hit && !explain && (1..=limit.burst()).contains(&cost);
-    plain && question.rules.algorithm() == Algorithm::TokenBucket && limit.block().is_none()
 }
 
 pub(super) fn now_argument(args: &mut Writer<'_>, now: Option<Micros>) {
@@ -291,21 +266,6 @@ fn bucket_arguments(args: &mut Writer<'_>, limit: &Limit) {
     for number in [bucket.per_micro.into(), bucket.interval, bucket.full, bucket.full_micros] {
         args.number(number);
     }
-}
-
-/// The answer, and until when the name is to be listed, if that has changed.
-fn plain_answer(reply: &Reply, limit: &Limit) -> Option<(Answers, Micros)> {
-    let [at, verdict, remaining, reset, listed, blocked_until] = list(reply)? else { return None };
-    let decision = decision(verdict, remaining, reset, &Reply::Text(Vec::new()), limit)?;
-    let blocked_until = micros(blocked_until)?;
-    let reason = match decision.verdict {
-        Verdict::Allow => Reason::Ok,
-        Verdict::Deny { .. } if blocked_until.is_zero() => Reason::Limited,
-        Verdict::Deny { .. } => Reason::Blocked,
-    };
-    let ruling = Ruling { limit_index: 0, decision, reason };
-    let answer = PartAnswer { ruling, blocked_until, sketched: false, is_known: true, decisions: Vec::new() };
-    Some(((micros(at)?, vec![answer]), micros(listed)?))
 }
 
 /// A script's reply, parsed.

@@ -13,12 +13,12 @@
 use super::ask::{Step, now_argument, subject_len};
 use super::script::Purpose;
 use super::{Redis, StoreError};
-use crate::store::{Answers, Asked, Layout, Question, When};
+use crate::store::{Answers, Asked, Layout, Question};
 use crate::table::PartAnswer;
 use futures_util::future::{join_all, try_join_all};
 use std::time::Duration;
 use tidegate_core::Micros;
-use tidegate_core::all_or_nothing::{Intent, Reason};
+use tidegate_core::all_or_nothing::{self, Intent, Reason, Role};
 use tokio::time::Instant;
 
 /// How long the end of a charge may take at least, when the deadline is near; it is on its way at once.
@@ -47,9 +47,11 @@ impl Redis {
     ) -> Result<Answers, StoreError> {
         let looks = questions.iter().map(|question| self.look(question, asked));
         let looked: Vec<One> = try_join_all(looks).await?;
-        let all_allow = looked.iter().all(|(_, answer)| answer.ruling.is_allowed());
+        let words =
+            questions.iter().zip(&looked).map(|(question, (_, answer))| (question.role, answer.ruling.is_allowed()));
+        let passes = all_or_nothing::pass(words);
         let said = match questions.iter().any(|question| counts(question, asked)) {
-            true if all_allow => self.charge_all(questions, asked, looked).await?,
+            true if passes => self.charge_all(questions, asked, looked).await?,
             true => self.deny_all(questions, asked, looked).await,
             false => looked,
         };
@@ -57,7 +59,7 @@ impl Redis {
         Ok((at, said.into_iter().map(|(_, answer)| answer).collect()))
     }
 
-    async fn look(&self, question: &Question<'_>, asked: &Asked) -> Result<One, StoreError> {
+    pub(super) async fn look(&self, question: &Question<'_>, asked: &Asked) -> Result<One, StoreError> {
         let (question, asked) = (Question { own: None, ..*question }, asked.of(question));
         let (at, answers) = self.decide_sharded(&question, &Asked { intent: Intent::Peek, ..asked }).await?;
         answers.into_iter().next().map(|answer| (at, answer)).ok_or_else(|| self.garbled("not one decision"))
@@ -94,15 +96,24 @@ impl Redis {
         asked: &Asked,
         mut said: Vec<One>,
     ) -> Result<Vec<One>, StoreError> {
-        let looked = said.clone();
+        let mut looked = said.clone();
         let mut charges: Vec<Charge> = Vec::new();
-        let charged: Vec<usize> = order(questions).into_iter().filter(|at| counts(&questions[*at], asked)).collect();
+        // An alternative that denies, beside one that allows, is not charged.
+        let is_charged = |at: &usize| counts(&questions[*at], asked) && looked[*at].1.ruling.is_allowed();
+        let charged: Vec<usize> = order(questions).into_iter().filter(is_charged).collect();
+        let is_alternative = |at: usize| questions[at].role == Role::Alternative;
+        let mut alternatives = charged.iter().filter(|at| is_alternative(**at)).count();
         for (turn, place) in charged.iter().copied().enumerate() {
             let pending = turn + 1 < charged.len() && keeps_pending(&questions[place]);
             match self.charge(&questions[place], asked, pending).await {
                 Ok((one, marks)) if one.1.ruling.is_allowed() => {
                     said[place] = one;
                     charges.push(Charge { place, pending, marks });
+                }
+                Ok((denied, _)) if is_alternative(place) && alternatives > 1 => {
+                    alternatives -= 1;
+                    said[place] = denied.clone();
+                    looked[place] = denied;
                 }
                 Ok((denied, _)) => {
                     self.refund_all(questions, asked, &charges).await;
@@ -117,6 +128,15 @@ impl Redis {
             }
         }
         self.confirm_all(questions, asked, &charges).await;
+        // Alternatives that deny remember it, as where nothing is charged.
+        for (question, one) in questions.iter().zip(&mut said) {
+            if counts(question, asked)
+                && !one.1.ruling.is_allowed()
+                && let Ok(Some(denied)) = self.deny(question, asked).await
+            {
+                *one = denied;
+            }
+        }
         Ok(said)
     }
 
@@ -138,7 +158,7 @@ impl Redis {
     /// What cannot be refunded counts for at most its period.
     async fn refund_all(&self, questions: &[Question<'_>], asked: &Asked, charges: &[Charge]) {
         let asked = in_any_case(asked);
-        let refunds = charges.iter().map(|charge| self.give_back(&questions[charge.place], &asked, &charge.marks));
+        let refunds = charges.iter().map(|charge| self.end_charge(&questions[charge.place], &asked, &charge.marks));
         drop(join_all(refunds).await);
     }
 
@@ -146,26 +166,11 @@ impl Redis {
     async fn confirm_all(&self, questions: &[Question<'_>], asked: &Asked, charges: &[Charge]) {
         let asked = in_any_case(asked);
         let pending = charges.iter().filter(|charge| charge.pending);
-        drop(join_all(pending.map(|charge| self.give_back(&questions[charge.place], &asked, &[]))).await);
-    }
-
-    /// Gives back a charge that was made by a request of its own, and then looks how the key stands: one after the other, as a script
-    /// that the server does not know yet is sent a second time.
-    pub(super) async fn give_back_charge(
-        &self,
-        question: &Question<'_>,
-        cost: u32,
-        when: When,
-    ) -> Result<One, StoreError> {
-        let asked = Asked { now: when.now, cost, intent: Intent::Peek, explain: false, by: when.by };
-        // The mark of a token bucket's charge is empty.
-        let marks = [Vec::new()];
-        self.give_back(question, &asked, &marks).await?;
-        self.look(question, &Asked { cost: 0, ..asked }).await
+        drop(join_all(pending.map(|charge| self.end_charge(&questions[charge.place], &asked, &[]))).await);
     }
 
     /// Ends a pending charge; without marks it stays.
-    async fn give_back(&self, question: &Question<'_>, asked: &Asked, marks: &[Vec<u8>]) -> Result<(), StoreError> {
+    async fn end_charge(&self, question: &Question<'_>, asked: &Asked, marks: &[Vec<u8>]) -> Result<(), StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Refund, &[*question])?;
         let count = 4 + marks.len() + subject_len(question);
         let reply = self.run(asked.by, script, &keys, count, |args| {

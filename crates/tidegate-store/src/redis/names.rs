@@ -3,7 +3,7 @@
 //! A key's state is `tg:{LIMITER/HH}:s:KEY`. `HH` is a hash of the key: all keys with the same one lie
 //! in one slot of a cluster, together with the indexes of their names, `tg:{LIMITER/HH}:t` (tracked)
 //! and `:b` (blocked), so that one script can keep all three. A limiter's keys thus spread over
-//! [`GROUPS`] slots. Names of limiters have no braces, so that no key can leave its slot.
+//! [`GROUPS`] slots. Open reservations are `tg:{LIMITER/HH}:r:KEY`. Names of limiters have no braces, so that no key can leave its slot.
 //! Invariant: these names are shared by all processes and versions; changing them forgets all counts.
 
 use crate::store::{Layout, Question};
@@ -63,6 +63,11 @@ pub(crate) fn blocked(limiter: &str, group: u32) -> String {
     format!("tg:{{{limiter}/{group:02x}}}:b")
 }
 
+/// The open reservations of a key.
+pub(crate) fn reservations(limiter: &str, key: &[u8]) -> Vec<u8> {
+    [format!("tg:{{{limiter}/{:02x}}}:r:", group(key)).as_bytes(), key].concat()
+}
+
 /// The flag of a disabled limiter. It has no expiry.
 pub(crate) fn disabled(limiter: &str, layout: Layout) -> String {
     match layout {
@@ -99,6 +104,7 @@ mod tests {
         let question = Question { limiter: "notify", layout: Layout::Pause, ..question };
         assert_eq!(keys(&question, false), ["i:notify:|user-1|", "b:|notify|"].map(|name| name.as_bytes().to_vec()));
         assert_eq!(overrides("api"), "tg:overrides:api");
+        assert_eq!(reservations("api", b"user-1"), b"tg:{api/ab}:r:user-1");
         assert_eq!(disabled("notify", Layout::Pause), "internal:|notify|:disabled");
         assert_eq!((group(b""), group(b"user-1"), group(b"192.0.2.1")), (0xc5, 0xab, 0x8c));
     }

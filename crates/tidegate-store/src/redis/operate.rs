@@ -1,4 +1,4 @@
-//! What operators and applications do with a limiter whose states live in Redis: increment and analyze, block,
+//! What operators and applications do with a limiter whose states live in Redis: increment and analyze, give back, block,
 //! unblock, list, switch. Where the keys are on different shards, see `sharded.rs`.
 
 use super::ask::{int, list, micros, now_argument, subject_len};
@@ -6,11 +6,11 @@ use super::names::{self, GROUPS};
 use super::resp::Reply;
 use super::script::{Purpose, later_names, script};
 use super::{Kind, Redis, StoreError};
-use crate::store::{Backend as _, Layout, Question, When};
-use crate::table::{Listing, PageOf, Which};
+use crate::store::{Asked, Backend as _, Layout, Question, When};
+use crate::table::{Listing, PageOf, PartAnswer, Which};
 use std::time::Duration;
 use tidegate_core::Micros;
-use tidegate_core::all_or_nothing::{Analysis, IfBlocked};
+use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent};
 use tokio::time::Instant;
 
 /// Groups of keys that are listed in one go.
@@ -81,6 +81,28 @@ impl Redis {
         list(&reply).and_then(analysis).ok_or_else(|| self.garbled("not an answer"))
     }
 
+    /// Gives back what a key was charged, the latest first, and then looks how the key stands: one after the other, as a script
+    /// that the server does not know yet is sent a second time.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn give_back(
+        &self,
+        question: &Question<'_>,
+        cost: u32,
+        when: When,
+    ) -> Result<(Micros, PartAnswer), StoreError> {
+        let (script, keys, width) = self.scripted(Purpose::GiveBack, &[*question])?;
+        let reply = self.run(when.by, script, &keys, 3 + subject_len(question), |args| {
+            now_argument(args, when.now);
+            args.number(width);
+            args.number(cost.into());
+            self.subject(args, question);
+        });
+        drop(reply.await?);
+        self.look(question, &Asked { now: when.now, cost: 0, intent: Intent::Peek, explain: false, by: when.by }).await
+    }
+
     /// Enters a name that the script left for us to enter; what remains of the reply.
     async fn noted(&self, question: &Question<'_>, reply: Reply, by: Instant) -> Result<Reply, StoreError> {
         let garbled = || self.garbled("not an answer");
@@ -118,6 +140,7 @@ impl Redis {
     /// When the server does not answer.
     pub async fn unblock(&self, question: &Question<'_>, when: When) -> Result<bool, StoreError> {
         let (script, keys, width) = self.scripted(Purpose::Unblock, &[*question])?;
+        self.forget_reservations(question, when.by).await?;
         let noted = if self.is_sharded() { self.forget_block(question, when.by).await? } else { None };
         let reply = self.run(when.by, script, &keys, 2 + subject_len(question), |args| {
             now_argument(args, when.now);

@@ -43,9 +43,13 @@ pub(crate) enum Purpose {
     Analyze,
     /// Takes a charge back.
     Refund,
+    /// Gives back what was charged, whichever request it was for.
+    GiveBack,
+    /// Ends a reservation.
+    Settle,
 }
 
-const PURPOSES: [&str; 7] = [
+const PURPOSES: [&str; 9] = [
     include_str!("lua/decide.lua"),
     include_str!("lua/list.lua"),
     include_str!("lua/block.lua"),
@@ -53,6 +57,8 @@ const PURPOSES: [&str; 7] = [
     include_str!("lua/increment.lua"),
     include_str!("lua/analyze.lua"),
     include_str!("lua/refund.lua"),
+    include_str!("lua/give_back.lua"),
+    include_str!("lua/settle.lua"),
 ];
 
 const HEAD: &str = include_str!("lua/head.lua");
@@ -116,6 +122,18 @@ pub(crate) fn later_names() -> &'static Script {
 pub(crate) fn note_block() -> &'static Script {
     static MADE: OnceLock<Script> = OnceLock::new();
     MADE.get_or_init(|| Script::new(&[HEAD, ENTRY, include_str!("lua/note_block.lua")]))
+}
+
+/// Remembers a reservation.
+pub(crate) fn remember() -> &'static Script {
+    static MADE: OnceLock<Script> = OnceLock::new();
+    MADE.get_or_init(|| Script::new(&[HEAD, include_str!("lua/remember.lua")]))
+}
+
+/// Takes a reservation out.
+pub(crate) fn claim() -> &'static Script {
+    static MADE: OnceLock<Script> = OnceLock::new();
+    MADE.get_or_init(|| Script::new(&[HEAD, include_str!("lua/claim.lua")]))
 }
 
 const OVERRIDES: &str = include_str!("lua/overrides.lua");

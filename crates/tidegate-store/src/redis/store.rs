@@ -4,8 +4,8 @@ use super::tally::Bought;
 use super::{Redis, StoreError, Url};
 use crate::clock::Clock;
 use crate::store::{
-    Answers, Asked, Backend, Capabilities, Holder, Layout, NewOverride, Overrides, Placed, Question, Register, Swap,
-    When,
+    Answers, Asked, Backend, Capabilities, Holder, Layout, NewOverride, Overrides, Placed, Question, Register, Reserve,
+    Reserved, Settled, Swap, When,
 };
 use crate::table::{Listing, PageOf, PartAnswer};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -104,7 +104,21 @@ impl Backend for Redis {
         cost: u32,
         when: When,
     ) -> Result<(Micros, PartAnswer), StoreError> {
-        self.give_back_charge(question, cost, when).await
+        self.give_back(question, cost, when).await
+    }
+
+    async fn reserve(&self, question: &Question<'_>, reserve: &Reserve, when: When) -> Result<Reserved, StoreError> {
+        self.reserve(question, reserve, when).await
+    }
+
+    async fn settle(
+        &self,
+        question: &Question<'_>,
+        nonce: u128,
+        cost: u32,
+        when: When,
+    ) -> Result<Option<Settled>, StoreError> {
+        self.settle(question, nonce, cost, when).await
     }
 
     async fn block(&self, question: &Question<'_>, span: Micros, when: When) -> Result<Option<Micros>, StoreError> {

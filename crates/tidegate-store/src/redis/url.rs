@@ -72,6 +72,7 @@ impl Url {
             algorithms: &Algorithm::ALL,
             lists,
             blocks: true,
+            gives_back: true,
             overrides: true,
             pause_layout: true,
             // Blocking reads and one clock are needed for them.

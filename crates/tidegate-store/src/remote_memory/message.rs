@@ -70,6 +70,7 @@ pub(super) fn write_question(to: &mut Writer, question: &Question<'_>) {
     to.text(question.key);
     let replaces = if let Role::Candidate { replaces } = question.role { Some(replaces) } else { None };
     to.flag(replaces.is_some());
+    to.flag(question.role == Role::Alternative);
     to.maybe(replaces.flatten().map(u64::from));
     to.maybe(question.own.map(|own| own.cost.into()));
     to.flag(question.own.is_none_or(|own| own.intent == Intent::Hit));
@@ -78,10 +79,11 @@ pub(super) fn write_question(to: &mut Writer, question: &Question<'_>) {
 pub(super) fn read_question(from: &mut Reader<'_>) -> Option<Asked> {
     let limiter = from.name()?.to_owned();
     let (rules, names, key) = (read_rules(from)?, from.flag()?, from.text()?.to_owned());
-    let role = match (from.flag()?, from.maybe()?) {
-        (false, _) => Role::Enforced,
-        (true, None) => Role::Candidate { replaces: None },
-        (true, Some(index)) => Role::Candidate { replaces: Some(u8::try_from(index).ok()?) },
+    let role = match (from.flag()?, from.flag()?, from.maybe()?) {
+        (false, false, _) => Role::Enforced,
+        (false, true, _) => Role::Alternative,
+        (true, _, None) => Role::Candidate { replaces: None },
+        (true, _, Some(index)) => Role::Candidate { replaces: Some(u8::try_from(index).ok()?) },
     };
     let (cost, is_hit) = (from.maybe()?, from.flag()?);
     let intent = if is_hit { Intent::Hit } else { Intent::Peek };

@@ -30,6 +30,7 @@ impl Url {
             algorithms: &Algorithm::ALL,
             lists: &[Layout::Native],
             blocks: true,
+            gives_back: false,
             overrides: false,
             pause_layout: false,
             streams: false,

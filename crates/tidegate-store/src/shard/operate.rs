@@ -59,11 +59,13 @@ impl Shard {
     }
 
     /// Forgets the blocked keys of the next piece of a walk by hash: how many were there, and where does the walk go on?
-    pub(crate) fn unblock_piece(&mut self, frame: &Frame<'_>, after: u64) -> (u64, Option<u64>) {
+    /// `forget` gets the hash of each.
+    pub(crate) fn unblock_piece(&mut self, frame: &Frame<'_>, after: u64, forget: impl Fn(u64)) -> (u64, Option<u64>) {
         let Some((mut index, last)) = self.slots.piece(after, PIECE_SLOTS) else { return (0, None) };
         let mut unblocked = 0;
         while self.slots.is_up_to(index, last) {
             if self.is_blocked(frame, index) {
+                forget(self.slots.hash_at(index));
                 self.remove(&frame.shape, index);
                 unblocked += 1;
             } else {

@@ -4,8 +4,8 @@
 //! [`Capabilities`] say so, so that a configuration that needs it is refused before.
 
 use super::{
-    Answers, Asked, Capabilities, Holder, Layout, NewOverride, Overrides, Placed, Question, Register, StoreError, Swap,
-    When,
+    Answers, Asked, Capabilities, Holder, Layout, NewOverride, Overrides, Placed, Question, Register, Reserve,
+    Reserved, Settled, StoreError, Swap, When,
 };
 use crate::table::{Listing, PageOf, PartAnswer};
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub(crate) trait Backend {
         Err(self.cannot("ask without counting"))
     }
 
-    /// Gives back so much of what a key of a token bucket was charged. How it stands then.
+    /// Gives back so much of what a key was charged, the latest first. How it stands then.
     async fn give_back(
         &self,
         _question: &Question<'_>,
@@ -65,6 +65,22 @@ pub(crate) trait Backend {
         _when: When,
     ) -> Result<(Micros, PartAnswer), StoreError> {
         Err(self.cannot("give back what was charged"))
+    }
+
+    /// Charges a key if its limits allow it, and remembers how to give that back.
+    async fn reserve(&self, _question: &Question<'_>, _reserve: &Reserve, _when: When) -> Result<Reserved, StoreError> {
+        Err(self.cannot("keep reservations"))
+    }
+
+    /// Ends a reservation at its real cost; `None`: it is not open.
+    async fn settle(
+        &self,
+        _question: &Question<'_>,
+        _nonce: u128,
+        _cost: u32,
+        _when: When,
+    ) -> Result<Option<Settled>, StoreError> {
+        Err(self.cannot("keep reservations"))
     }
 
     /// Blocks a key for `span` from now, and says until when; `None`: the store is full.

@@ -3,11 +3,14 @@
 //! It never waits; what walks over a whole table lets other tasks have their turn between steps. The engine's shortest way goes to the tables themselves, see [`crate::Table`].
 
 use super::backend::Backend;
-use super::{Answers, Asked, Capabilities, Layout, NewOverride, Overrides, Placed, Question, StoreError, When};
+use super::{
+    Answers, Asked, Capabilities, Layout, Meaning, NewOverride, Overrides, Placed, Question, Reserve, Reserved,
+    Settled, StoreError, When,
+};
 use crate::clock::Clock;
 use crate::memory::Memory;
-use crate::shard::SHARDS;
-use crate::table::{Listing, PageOf, Part, PartAnswer, Table, Walk, decide_all};
+use crate::shard::{Door, SHARDS};
+use crate::table::{Listing, NotReserved, PageOf, Part, PartAnswer, RESERVATIONS_MAX, Table, Walk, decide_all};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -49,6 +52,7 @@ impl Backend for Embedded {
             algorithms: &Algorithm::ALL,
             lists: &[Layout::Native],
             blocks: true,
+            gives_back: true,
             overrides: true,
             pause_layout: false,
             streams: true,
@@ -71,8 +75,9 @@ impl Backend for Embedded {
     async fn decide(&self, questions: &[Question<'_>], asked: &Asked) -> Result<Answers, StoreError> {
         let tables = questions.iter().map(|question| self.table(question.limiter)).collect::<Result<Vec<_>, _>>()?;
         let parts = tables.iter().zip(questions);
-        let parts: Vec<Part<'_>> =
-            parts.map(|(table, q)| Part { table, rules: q.rules, key: q.key, role: q.role, own: q.own }).collect();
+        let parts: Vec<Part<'_>> = parts
+            .map(|(table, q)| Part { table, rules: q.rules, key: q.key, role: q.role, own: q.own, door: Door::Library })
+            .collect();
         Ok(decide_all(&parts, asked.cost, asked.intent, asked.explain, || self.now(asked.now)))
     }
 
@@ -120,6 +125,37 @@ impl Backend for Embedded {
             at
         });
         Ok((at, PartAnswer { ruling, is_known: true, ..PartAnswer::UNKNOWN }))
+    }
+
+    async fn reserve(&self, question: &Question<'_>, reserve: &Reserve, when: When) -> Result<Reserved, StoreError> {
+        let table = self.table(question.limiter)?;
+        let reserved = table.reserve(question.rules, question.key, reserve, || self.now(when.now));
+        reserved.map_err(|why| match why {
+            NotReserved::Sketched => {
+                let what =
+                    "the table is full, and a key without a place gives nothing back; raise max_memory in [store]";
+                StoreError::Unsupported(what.to_owned())
+            }
+            NotReserved::Full => StoreError::Refused {
+                address: self.address(),
+                meaning: Meaning::Overloaded,
+                text: format!(
+                    "{} has {RESERVATIONS_MAX} reservations open, the most that it may have",
+                    question.limiter
+                ),
+            },
+        })
+    }
+
+    async fn settle(
+        &self,
+        question: &Question<'_>,
+        nonce: u128,
+        cost: u32,
+        when: When,
+    ) -> Result<Option<Settled>, StoreError> {
+        let table = self.table(question.limiter)?;
+        Ok(table.settle(question.rules, question.key, nonce, cost, || self.now(when.now)))
     }
 
     async fn block(&self, question: &Question<'_>, span: Micros, when: When) -> Result<Option<Micros>, StoreError> {

@@ -1,5 +1,6 @@
 //! What stores are asked, and what they answer. The same types for every store.
 
+use crate::shard::Door;
 use crate::table::PartAnswer;
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{Demand, Intent, Role};
@@ -67,6 +68,43 @@ pub struct When {
     pub now: Option<Micros>,
     /// Until when the answer is of use.
     pub by: Instant,
+}
+
+/// A charge that is to be made, with the right to give back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reserve {
+    /// By which it is known at its key; one that nobody guesses.
+    pub nonce: u128,
+    /// How much.
+    pub cost: u32,
+    /// For how long it can be given back.
+    pub span: Micros,
+    /// Where it was asked for.
+    pub door: Door,
+}
+
+/// What became of it.
+#[derive(Clone, Debug)]
+pub struct Reserved {
+    /// The store's time.
+    pub at: Micros,
+    /// The decision.
+    pub answer: PartAnswer,
+    /// Until when it can be given back; `None`: nothing was reserved, as it was denied, or it was charged and could not be remembered.
+    pub until: Option<Micros>,
+}
+
+/// What the end of a reservation has done.
+#[derive(Clone, Debug)]
+pub struct Settled {
+    /// The store's time.
+    pub at: Micros,
+    /// How the key stands then.
+    pub answer: PartAnswer,
+    /// How much was given back, to the limit that got back most.
+    pub given_back: u32,
+    /// How much was charged beyond what was reserved.
+    pub excess: u32,
 }
 
 /// Limits of one key, set by hand.
@@ -160,6 +198,8 @@ pub struct Capabilities {
     pub lists: &'static [Layout],
     /// Keys can be blocked and unblocked by hand, and counted and analyzed apart.
     pub blocks: bool,
+    /// What a key was charged can be given back, but by averages, which do not know what they are made of.
+    pub gives_back: bool,
     /// Single keys can be given other limits.
     pub overrides: bool,
     /// Limiters may have [`Layout::Pause`].

@@ -134,7 +134,7 @@ const ENTRY_BYTES: usize = size_of::<(u64, Decided)>();
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Memory, Shape};
+    use crate::{Memory, Shape, Single};
     use tidegate_core::all_or_nothing::Intent;
     use tidegate_core::{Algorithm, Rules};
 
@@ -145,7 +145,7 @@ mod tests {
         let store = Memory::new(64 << 20, Some([1, 2]));
         let table = store.table("t", shape, &rules);
         let hit = |key: &str, at: u64| {
-            let _ = table.decide(&rules, key.as_bytes(), 1, Intent::Hit, || Micros::from_secs(at));
+            let _ = table.decide(Single::new(&rules, key.as_bytes(), 1, Intent::Hit), || Micros::from_secs(at));
         };
         // What came before is not known, however many there were.
         (0..10_000).for_each(|_| hit("a", 1));

@@ -1,10 +1,11 @@
 //! Many requests at once, each decided by itself: their entries are fetched side by side.
 
 use super::Table;
+use crate::shard::Door;
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::{Micros, Rules};
 
-/// One request of many on the same table, each of which is decided by itself.
+/// A request of one key, which is decided by itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Single<'a> {
     /// The rules that it is decided by.
@@ -15,6 +16,24 @@ pub struct Single<'a> {
     pub cost: u32,
     /// Hit or peek.
     pub intent: Intent,
+    /// Where it came in.
+    pub door: Door,
+}
+
+impl<'a> Single<'a> {
+    /// A request of this process.
+    #[must_use]
+    #[inline]
+    pub const fn new(rules: &'a Rules, key: &'a [u8], cost: u32, intent: Intent) -> Single<'a> {
+        Single { rules, key, cost, intent, door: Door::Library }
+    }
+
+    /// The same, which came in at this door.
+    #[must_use]
+    #[inline]
+    pub const fn at(self, door: Door) -> Single<'a> {
+        Single { door, ..self }
+    }
 }
 
 /// How many keys ahead a batch fetches entries. Far ahead: the fetches are then issued one right after
@@ -38,7 +57,7 @@ impl Table {
             *hash = self.announce(request.key);
         }
         let mut later = requests.clone().skip(AHEAD);
-        for (index, Single { rules, key, cost, intent }) in requests.enumerate() {
+        for (index, request) in requests.enumerate() {
             let hash = hashes[index % AHEAD];
             if let Some(later) = later.next() {
                 hashes[index % AHEAD] = self.announce(later.key);
@@ -47,7 +66,7 @@ impl Table {
             let mut shard = self.locked(cell);
             let behind = shard.latest.saturating_sub(now);
             let now = if behind <= BATCH_AGE_MAX { now.max(shard.latest) } else { now };
-            let ruling = self.decide_locked(cell, &mut shard, rules, hash, key, cost, intent, now);
+            let ruling = self.decide_locked(cell, &mut shard, hash, &request, now);
             drop(shard);
             each(ruling);
         }

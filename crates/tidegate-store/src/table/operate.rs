@@ -48,14 +48,19 @@ impl Table {
     /// Forgets a key's history and block; was it blocked?
     pub fn unblock(&self, rules: &Rules, key: &[u8], clock: impl FnOnce() -> Micros) -> bool {
         let hash = self.hash(key);
-        self.with_shard(rules, hash, clock, |shard, frame| shard.unblock(frame, hash))
+        self.with_shard(rules, hash, clock, |shard, frame| {
+            self.reservations.forget(hash);
+            shard.unblock(frame, hash)
+        })
     }
 
     /// Forgets the blocked keys of one of [`SHARDS`] shards; how many were there?
     pub(crate) fn unblock_shard(&self, rules: &Rules, index: usize, clock: impl Fn() -> Micros) -> u64 {
         let (mut unblocked, mut after) = (0, Some(0));
         while let Some(from) = after {
-            let (more, next) = self.with_cell(rules, index, &clock, |shard, frame| shard.unblock_piece(frame, from));
+            let forget = |hash| self.reservations.forget(hash);
+            let (more, next) =
+                self.with_cell(rules, index, &clock, |shard, frame| shard.unblock_piece(frame, from, forget));
             (unblocked, after) = (unblocked + more, next);
         }
         unblocked
@@ -91,6 +96,7 @@ impl Table {
 
     /// Drops idle entries of every `SHARDS / share`-th shard, starting at `turn`, and gives memory back.
     pub fn tend(&self, rules: &Rules, turn: usize, share: usize, clock: impl Fn() -> Micros) {
+        self.reservations.drop_ended(clock());
         for index in (0..SHARDS).filter(|index| index % share == turn % share) {
             self.cells[index].restart_noting();
             let mut after = Some(0);
@@ -132,7 +138,7 @@ impl Walk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Memory, Shape};
+    use crate::{Memory, Shape, Single};
     use std::collections::BTreeSet;
     use tidegate_core::Algorithm;
     use tidegate_core::all_or_nothing::Intent;
@@ -150,7 +156,7 @@ mod tests {
             let now = Micros::from_secs(1_000_000);
             let enter = |key: &str| match which {
                 Which::Blocked => drop(table.block(&rules, key.as_bytes(), Micros::from_secs(60), || now)),
-                Which::Tracked => drop(table.decide(&rules, key.as_bytes(), 1, Intent::Hit, || now)),
+                Which::Tracked => drop(table.decide(Single::new(&rules, key.as_bytes(), 1, Intent::Hit), || now)),
             };
             (0..STAYING).for_each(|key| enter(&format!("stays {key}")));
             let (mut seen, mut steps, mut passing) = (BTreeSet::new(), 0, 0_u32);

@@ -1,4 +1,4 @@
-//! Increment and analyze: the two halves of what a hit does in one step, for buckets. And giving back, for token buckets.
+//! Increment and analyze: the two halves of what a hit does in one step, for buckets. And giving back.
 
 use super::{Table, subject};
 use crate::shard::{Frame, Making, Prepared, Shard};
@@ -47,8 +47,8 @@ impl Table {
         })
     }
 
-    /// Gives back what a key of a token bucket was charged before, and says how it stands then. A key without an entry has nothing
-    /// to get back.
+    /// Gives back what a key was charged before, the latest first, and says how it stands then. A key without an entry has nothing
+    /// to get back, and an average gives nothing back.
     pub fn give_back(&self, rules: &Rules, key: &[u8], cost: u32, clock: impl FnOnce() -> Micros) -> Ruling {
         let hash = self.hash(key);
         self.with_shard(rules, hash, clock, |shard, frame| {
@@ -60,7 +60,7 @@ impl Table {
     }
 }
 
-fn put_back(
+pub(super) fn put_back(
     shard: &mut Shard,
     frame: &Frame<'_>,
     hash: u64,

@@ -4,7 +4,7 @@
 //! before the last key has its states back.
 
 use super::change::Current;
-use super::{Cell, Part, PartAnswer, shard_of, subject};
+use super::{Cell, Part, PartAnswer, Single, shard_of, subject};
 use crate::bare::Guard;
 use crate::shard::{Making, Place, Prepared, Shard};
 use std::sync::Arc;
@@ -123,8 +123,9 @@ impl<'a> PreparedKey<'a> {
         let (table, shard) = (key.part.table, &mut *shards[key.shard]);
         let frame = table.frame(shard, rules_in_force(key.part, current.as_ref()), now);
         let prepared = Prepared { blocked_until: answer.blocked_until, ..prepared };
-        let (cell, name, Demand { cost, intent }) = (key.cell(), key.part.key, key.demand);
-        table.conclude(cell, shard, &frame, key.hash, name, cost, intent, prepared, &answer.ruling, all_allow);
+        let Demand { cost, intent } = key.demand;
+        let single = Single::new(frame.rules, key.part.key, cost, intent).at(key.part.door);
+        table.conclude(key.cell(), shard, &frame, key.hash, &single, prepared, &answer.ruling, all_allow);
     }
 }
 

@@ -4,10 +4,10 @@
 //! `tidegate_core::top_keys`), in one summary for the whole table. Nobody waits for it: a hit that finds it locked leaves the
 //! noting to the next one. A limiter that keeps no names, or wants no ranking, has none here either.
 
-use super::{Cell, Decided, Table};
+use super::{Cell, Decided, Single, Table};
 use crate::budget::Budget;
 use crate::layout::Shape;
-use crate::shard::{Place, SHARDS, Shard};
+use crate::shard::{SHARDS, Shard};
 use std::sync::{Mutex, PoisonError};
 use tidegate_core::all_or_nothing::{Intent, Ruling};
 use tidegate_core::top_keys::{TopKey, TopKeys};
@@ -143,15 +143,16 @@ impl Table {
         longest
     }
 
-    /// Counts a decision that a remote store made, and keeps its key's statistics if there are any.
-    pub fn note(&self, rules: &Rules, key: &[u8], ruling: &Ruling, all_allow: bool, intent: Intent, at: Micros) {
+    /// Counts a decision that a remote store made, and keeps its key's statistics if there are any. The cost does not matter to it.
+    pub fn note(&self, single: Single<'_>, ruling: &Ruling, all_allow: bool, at: Micros) {
+        let Single { rules, key, intent, door, .. } = single;
         let hash = self.hash(key);
         self.with_shard(
             rules,
             hash,
             || at,
             |shard, frame| {
-                shard.count(ruling, all_allow, intent, Place::New);
+                shard.count(ruling, all_allow, intent, door);
                 if intent == Intent::Hit {
                     self.pass(shard, hash, key, 1, ruling, at);
                     if frame.shape.stats {
@@ -201,13 +202,13 @@ mod tests {
         let now = Micros::from_secs(1_000);
         let hit = |key: &str, times: usize| {
             for _ in 0..times {
-                let _ = table.decide(&rules, key.as_bytes(), 1, Intent::Hit, || now);
+                let _ = table.decide(Single::new(&rules, key.as_bytes(), 1, Intent::Hit), || now);
             }
         };
         hit("few", 3);
         hit("many", 15);
-        let _ = table.decide(&rules, b"looked at", 1, Intent::Peek, || now);
-        table.note(&rules, b"remote", &crate::PartAnswer::UNKNOWN.ruling, true, Intent::Hit, now);
+        let _ = table.decide(Single::new(&rules, b"looked at", 1, Intent::Peek), || now);
+        table.note(Single::new(&rules, b"remote", 1, Intent::Hit), &crate::PartAnswer::UNKNOWN.ruling, true, now);
         let of = |key: &str, count| (key.to_owned(), count, 0);
         let expected = [of("many", 15), of("few", 3), of("remote", 1)];
         assert_eq!(told(table.top(TopBy::Hits, 20, now)), expected);
@@ -226,7 +227,7 @@ mod tests {
         let (table, rules, _store) = table(false);
         let now = Micros::from_secs(1_000);
         for _ in 0..100_000 {
-            let _ = table.decide(&rules, b"key", 1, Intent::Hit, || now);
+            let _ = table.decide(Single::new(&rules, b"key", 1, Intent::Hit), || now);
         }
         assert_eq!(told(table.top(TopBy::Hits, 20, now)), []);
     }
@@ -244,7 +245,7 @@ mod tests {
             let drawn = (random >> 33) % 1_000;
             let key = if drawn < 300 { format!("heavy {}", drawn % 15) } else { format!("{}", (random >> 20) % 2_600) };
             let now = Micros::saturating(1_000_000_000 + step);
-            let _ = table.decide(&rules, key.as_bytes(), 1, Intent::Hit, || now);
+            let _ = table.decide(Single::new(&rules, key.as_bytes(), 1, Intent::Hit), || now);
             *exact.entry(key).or_default() += 1;
         }
         let now = Micros::from_secs(1_002);
@@ -260,7 +261,7 @@ mod tests {
         table.tend(&rules, 0, 1, || now);
         let later = Micros::from_secs(5_000);
         for _ in 0..3 {
-            let _ = table.decide(&rules, b"bob", 1, Intent::Hit, || later);
+            let _ = table.decide(Single::new(&rules, b"bob", 1, Intent::Hit), || later);
         }
         assert_eq!(told(table.top(TopBy::Hits, 20, later)), [("bob".to_owned(), 3, 0)]);
     }

@@ -1,12 +1,12 @@
-//! The model of a key: its limits' opinions put together, its block, and what a caller is told.
+//! The model of a key: its limits' opinions combined, its block, and the answer that a caller gets.
 
 use crate::naive::{Naive, Opinion, micros};
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent, Reason, Ruling};
 use tidegate_core::{Algorithm, Limit, Micros, Rules, Verdict};
 
-/// What a caller is told, in plain numbers.
+/// An answer, in plain numbers.
 #[derive(PartialEq, Debug)]
-pub(crate) struct Told {
+pub(crate) struct Reply {
     pub(crate) reason: &'static str,
     pub(crate) limit_index: usize,
     pub(crate) limit: i128,
@@ -18,9 +18,9 @@ pub(crate) struct Told {
     pub(crate) rate: String,
 }
 
-impl Told {
-    pub(crate) fn of(ruling: &Ruling) -> Told {
-        Told {
+impl Reply {
+    pub(crate) fn of(ruling: &Ruling) -> Reply {
+        Reply {
             reason: match ruling.reason {
                 Reason::Ok => "ok",
                 Reason::Limited => "limited",
@@ -41,14 +41,14 @@ impl Told {
 
     /// Number for number, but for an average's wait: where floats cross the limit, a microsecond or
     /// two lie between one rounding and the next.
-    pub(crate) fn agrees(&self, other: &Told, algorithm: Algorithm) -> bool {
+    pub(crate) fn agrees(&self, other: &Reply, algorithm: Algorithm) -> bool {
         let near = |a: i128, b: i128| (a - b).abs() <= 3;
         let waits = match (self.retry_after, other.retry_after, algorithm) {
             (Some(a), Some(b), Algorithm::StrictAverage | Algorithm::LeakyAverage) => near(a, b),
             (a, b, _) => a == b,
         };
-        let rest = |told: &Told| {
-            (told.reason, told.limit_index, told.limit, told.remaining, told.reset_after, told.rate.clone())
+        let rest = |reply: &Reply| {
+            (reply.reason, reply.limit_index, reply.limit, reply.remaining, reply.reset_after, reply.rate.clone())
         };
         waits && rest(self) == rest(other)
     }
@@ -61,7 +61,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    pub(crate) fn request(&mut self, rules: &Rules, now: i128, cost: i128, intent: Intent) -> Told {
+    pub(crate) fn request(&mut self, rules: &Rules, now: i128, cost: i128, intent: Intent) -> Reply {
         let (algorithm, limits) = (rules.algorithm(), rules.limits());
         self.limits.resize_with(limits.len(), Naive::default);
         let saved = self.limits.clone();
@@ -78,7 +78,7 @@ impl Key {
             let mut after = opinions(&mut self.limits, 0);
             // The rate that is shown is the request's own, not the next one's.
             after.iter_mut().zip(&self.limits).for_each(|(after, naive)| after.rate = naive.average.map(|(_, r)| r));
-            return told("ok", &after);
+            return reply("ok", &after);
         }
         if intent == Intent::Hit && cost > 0 && !blocked && algorithm == Algorithm::StrictAverage {
             for ((naive, limit), opinion) in self.limits.iter_mut().zip(limits).zip(&mut before) {
@@ -94,19 +94,19 @@ impl Key {
         if intent == Intent::Peek {
             self.limits = saved;
         }
-        let mut told = match before.iter().any(|opinion| opinion.wait == Err(None)) {
-            true => told("never", &before),
-            false if allowed => told("ok", &before),
-            false => told("limited", &before),
+        let mut reply = match before.iter().any(|opinion| opinion.wait == Err(None)) {
+            true => reply("never", &before),
+            false if allowed => reply("ok", &before),
+            false => reply("limited", &before),
         };
-        if told.reason == "never" {
-            return told;
+        if reply.reason == "never" {
+            return reply;
         }
         let mut hide = |until: i128, reason: &'static str| {
-            told.reason = reason;
-            told.remaining = 0;
-            told.retry_after = Some(told.retry_after.unwrap_or(0).max(until - now));
-            told.reset_after = told.reset_after.max(until - now);
+            reply.reason = reason;
+            reply.remaining = 0;
+            reply.retry_after = Some(reply.retry_after.unwrap_or(0).max(until - now));
+            reply.reset_after = reply.reset_after.max(until - now);
         };
         if blocked {
             hide(self.blocked_until, "blocked");
@@ -117,7 +117,7 @@ impl Key {
                 hide(self.blocked_until, "limited");
             }
         }
-        told
+        reply
     }
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn block_of(algorithm: Algorithm, limit: &Limit) -> Option<Micros> {
 }
 
 /// The longest wait, or the least remaining; the first of equals.
-pub(crate) fn told(reason: &'static str, opinions: &[Opinion]) -> Told {
+pub(crate) fn reply(reason: &'static str, opinions: &[Opinion]) -> Reply {
     let weight = |opinion: &Opinion| match opinion.wait {
         Ok(()) => (0, -opinion.remaining),
         Err(Some(wait)) => (1, wait),
@@ -170,7 +170,7 @@ pub(crate) fn told(reason: &'static str, opinions: &[Opinion]) -> Told {
     };
     let best = (0..opinions.len()).rev().max_by_key(|i| weight(&opinions[*i])).unwrap();
     let opinion = &opinions[best];
-    Told {
+    Reply {
         reason,
         limit_index: best,
         limit: opinion.capacity,

@@ -9,13 +9,13 @@
 mod key;
 mod naive;
 
-use crate::key::{Key, Told};
+use crate::key::{Key, Reply};
 use crate::naive::micros;
 use std::collections::HashMap;
 use tidegate_core::all_or_nothing::{IfBlocked, Intent};
 use tidegate_core::buckets::Grid;
 use tidegate_core::{Algorithm, Limit, Micros, Rules};
-use tidegate_store::{Directory, Memory, Shape, Table};
+use tidegate_store::{Directory, Memory, Shape, Single, Table};
 use tidegate_testkit::{Random, number};
 
 const STEPS: u64 = 120_000;
@@ -89,7 +89,7 @@ fn run_with(algorithm: Algorithm, limits: usize, seed: u64, steps: u64) {
 struct World {
     random: Random,
     algorithm: Algorithm,
-    /// Those that the table was made with. Changed limits are told with each call, so that each stays in
+    /// The rules that the table was made with. Changed limits come with each call, so that each stays in
     /// its place; how a table goes over to other rules has tests of its own.
     first_rules: Rules,
     rules: Rules,
@@ -100,7 +100,7 @@ struct World {
     now: i128,
     allowed: u64,
     denied: u64,
-    /// Each key's hits and denials since start, which nothing but a restart from nothing forgets.
+    /// Each key's hits and denials since start; only a restart without a snapshot forgets them.
     stats: HashMap<u64, (u64, u64)>,
 }
 
@@ -114,8 +114,8 @@ impl World {
             rules,
             random,
             algorithm,
-            // A run comes again: a full corner of a table drops a key whose block is over, and a clock that then steps back does not bring
-            // it back. Which keys share a corner is the hash's choice, once in some hundred runs one that the model has no word for.
+            // Seeded, so that a run can be repeated: a full corner of a table drops a key whose block is over, and a clock that then steps back does
+            // not bring the key back. Which keys share a corner depends on the hash; in some hundred runs there is one that the model does not cover.
             store: Memory::new(1 << 26, Some([seed, 1])),
             directory: Directory::open(files.path()).unwrap(),
             _files: files,
@@ -170,20 +170,20 @@ impl World {
             };
             let count = u32::try_from(self.random.below(4)).unwrap();
             let at = (ahead != 0).then(|| micros(self.now + ahead));
-            let told = self.table().increment(&self.rules, &name(key), count, at, || micros(self.now));
+            let answer = self.table().increment(&self.rules, &name(key), count, at, || micros(self.now));
             let counted = self.keys.entry(key).or_default().increment(&self.rules, self.now, self.now + ahead, count);
-            assert_eq!(told, Some((micros(self.now), counted)), "{count} at {ahead} from {}", self.now);
+            assert_eq!(answer, Some((micros(self.now), counted)), "{count} at {ahead} from {}", self.now);
         }
     }
 
     fn analyze(&mut self, key: u64) -> Result<(), String> {
         let if_blocked = [IfBlocked::Tell, IfBlocked::Recompute][self.random.index(2)];
-        let told = self.table().analyze(&self.rules, &name(key), if_blocked, || micros(self.now));
+        let answer = self.table().analyze(&self.rules, &name(key), if_blocked, || micros(self.now));
         let expected = self.keys.entry(key).or_default().analyze(&self.rules, self.now, if_blocked);
-        if told == Some((micros(self.now), expected)) {
+        if answer == Some((micros(self.now), expected)) {
             return Ok(());
         }
-        Err(format!("at {} analyze key {key} on {:?}\n  store {told:?}\n  model {expected:?}", self.now, self.rules))
+        Err(format!("at {} analyze key {key} on {:?}\n  store {answer:?}\n  model {expected:?}", self.now, self.rules))
     }
 
     fn request(&mut self, key: u64) -> Result<(), String> {
@@ -194,7 +194,7 @@ impl World {
             _ => u32::try_from(self.random.below(20)).unwrap(),
         };
         let intent = if self.random.below(10) == 0 { Intent::Peek } else { Intent::Hit };
-        let got = self.table().decide(&self.rules, &name(key), cost, intent, || micros(self.now));
+        let got = self.table().decide(Single::new(&self.rules, &name(key), cost, intent), || micros(self.now));
         let state = self.keys.entry(key).or_default();
         let expected = state.request(&self.rules, self.now, i128::from(cost), intent);
         if intent == Intent::Hit && cost > 0 {
@@ -203,12 +203,12 @@ impl World {
         }
         self.allowed += u64::from(got.is_allowed());
         self.denied += u64::from(!got.is_allowed());
-        if !Told::of(&got).agrees(&expected, self.algorithm) {
+        if !Reply::of(&got).agrees(&expected, self.algorithm) {
             let limits: Vec<String> = self.rules.limits().iter().map(ToString::to_string).collect();
             return Err(format!(
                 "at {} {intent:?} key {key} cost {cost} on {limits:?}\n  store {:?}\n  model {expected:?}",
                 self.now,
-                Told::of(&got)
+                Reply::of(&got)
             ));
         }
         let stats = self.table().key_stats(&name(key), micros(self.now));

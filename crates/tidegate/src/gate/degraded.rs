@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tidegate_core::all_or_nothing::{self, Demand, IfBlocked, Intent, Ruling};
 use tidegate_core::{Decision, Limit, Micros, Rate, Verdict};
-use tidegate_store::{Part, StoreError, decide_all};
+use tidegate_store::{Part, Single, StoreError, decide_all};
 
 impl Gate {
     /// Decides without the store.
@@ -24,7 +24,12 @@ impl Gate {
         self.note_degraded();
         let first = plan.0.iter().find(|check| !check.is_candidate()).map(|check| (&check.limiter.spec, check.role));
         let modes = |mode| move |check: &Check<'_>| check.is_enforced() && self.on_failure(check.limiter) == mode;
-        if let Some(denying) = plan.0.iter().find(|check| modes(OnFailure::Deny)(check)) {
+        let may_pass =
+            |check: &Check<'_>| check.is_alternative() && check.is_enforced() && !modes(OnFailure::Deny)(check);
+        let is_left_to_others = plan.0.iter().any(may_pass);
+        let denies =
+            |check: &&Check<'_>| modes(OnFailure::Deny)(check) && !(check.is_alternative() && is_left_to_others);
+        if let Some(denying) = plan.0.iter().find(denies) {
             let (at, ruling) = (self.now(), denied(&denying.spec));
             denying.note(&ruling, false, request.intent, at);
             return marked(answered(&denying.spec, &ruling, at), OnFailure::Deny);
@@ -37,7 +42,7 @@ impl Gate {
         if local.is_empty() {
             return marked(unasked(first, self.now()), OnFailure::Allow);
         }
-        let parts: Vec<Part<'_>> = local.iter().map(|check| check.part(all_or_nothing::Role::Enforced)).collect();
+        let parts: Vec<Part<'_>> = local.iter().map(|check| check.part(check.weight())).collect();
         let answers = decide_all(&parts, request.cost, request.intent, request.explain, || self.now());
         let local = Plan(local);
         let answer = local.combine(answers, request);
@@ -94,11 +99,14 @@ impl Gate {
     ) -> Ruling {
         self.note_degraded();
         let ruling = match self.on_failure(limiter) {
-            OnFailure::Local => return limiter.table.decide(&fallback.rules, key, cost, intent, clock),
+            OnFailure::Local => {
+                let single = Single::new(&fallback.rules, key, cost, intent).at(self.door());
+                return limiter.table.decide(single, clock);
+            }
             OnFailure::Allow => allowed(fallback),
             OnFailure::Deny => denied(fallback),
         };
-        limiter.note(key, &ruling, ruling.is_allowed(), intent, clock());
+        limiter.note((key, intent, self.door()), &ruling, ruling.is_allowed(), clock());
         ruling
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::Builder;
 use std::time::Duration;
-use tidegate_store::panic_point;
+use tidegate_store::{Door, panic_point};
 
 /// How often the gate is tended.
 const EVERY: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub(super) fn begin(gate: &Gate, ended: Receiver<Infallible>) {
         // The first time at once: the clock's pace is known better after a moment than at its start.
         while let Some(inner) = inner.upgrade() {
             panic_point("tend");
-            Gate(inner).tend();
+            Gate(inner, Door::Library).tend();
             if ended.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
                 return;
             }

@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Intent, Role, Ruling};
 use tidegate_core::{Micros, Rules, check_key};
-use tidegate_store::{Keeping, Layout, Memory, Question, Store, Table};
+use tidegate_store::{Door, Keeping, Layout, Memory, Question, Single, Store, Table};
 
 /// The policy in force, with each limiter's table.
 #[derive(Debug)]
@@ -237,8 +237,15 @@ impl Limiter {
     }
 
     /// Counts a decision that its table did not make.
-    pub(super) fn note(&self, key: &[u8], ruling: &Ruling, all_allow: bool, intent: Intent, at: Micros) {
-        self.table.note(&self.fallback.own.rules, key, ruling, all_allow, intent, at);
+    pub(super) fn note(
+        &self,
+        (key, intent, door): (&[u8], Intent, Door),
+        ruling: &Ruling,
+        all_allow: bool,
+        at: Micros,
+    ) {
+        let single = Single::new(&self.fallback.own.rules, key, 1, intent).at(door);
+        self.table.note(single, ruling, all_allow, at);
     }
 
     pub(super) fn layout(&self) -> Layout {

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{Demand, Intent, Ruling};
 use tidegate_core::{KeyError, Micros, Rules, check_key};
-use tidegate_store::{Asked, Part, Question, Single, decide_all};
+use tidegate_store::{Asked, Door, Part, Question, Single, decide_all};
 use tokio::time::Instant;
 
 /// One hit of many: of cost 1, unless it says otherwise.
@@ -42,6 +42,8 @@ pub struct Batch {
     now: Micros,
     /// `None`: the embedded store, which is not waited for.
     by: Option<Instant>,
+    /// Where they came in.
+    door: Door,
 }
 
 impl<'a> Hit<'a> {
@@ -72,8 +74,8 @@ impl<'a> Hit<'a> {
         Hit { demand: Demand { intent: Intent::Peek, ..self.demand }, ..self }
     }
 
-    fn plan(&self) -> Plan<'a> {
-        Plan::of_key(self.limiter, Cow::Borrowed(self.key))
+    fn plan(&self, door: Door) -> Plan<'a> {
+        Plan::of_key(self.limiter, Cow::Borrowed(self.key), door)
     }
 }
 
@@ -98,7 +100,7 @@ impl Gate {
     /// Begins a batch at this reading of the clock.
     #[must_use]
     pub fn batch(&self, now: Micros) -> Batch {
-        Batch { now, by: (!self.is_embedded()).then(|| self.deadline()) }
+        Batch { now, by: (!self.is_embedded()).then(|| self.deadline()), door: self.door() }
     }
 
     /// Hits many keys, each on its own; `each` gets a hit's place in `hits` and its answer. Hits on one key are decided in
@@ -190,12 +192,12 @@ impl Gate {
         if !limiter.is_uniform() {
             let decide = |key: &Cow<'_, [u8]>| {
                 let request = Request::hit(&limiter.spec.name, key).cost(cost);
-                self.decide_plan(&Plan::of_key(&limiter, Cow::Borrowed(&**key)), &request)
+                self.decide_plan(&Plan::of_key(&limiter, Cow::Borrowed(&**key), self.door()), &request)
             };
             return Ok(keys.iter().map(decide).collect());
         }
         let (spec, mut answers) = (limiter.in_force(), Vec::with_capacity(keys.len()));
-        let hits = keys.iter().map(|key| Single { rules: &spec.rules, key, cost, intent: Intent::Hit });
+        let hits = keys.iter().map(|key| Single::new(&spec.rules, key, cost, Intent::Hit).at(self.door()));
         limiter.table.decide_each(hits, now, |ruling| answers.push(answered(&spec, &ruling, now)));
         Ok(answers)
     }
@@ -220,7 +222,7 @@ impl Gate {
     }
 
     async fn ask_one(&self, hit: &Hit<'_>, asked: &Asked, batch: &Batch) -> HitAnswer {
-        let plan = hit.plan();
+        let plan = hit.plan(batch.door);
         let [check, ..] = plan.0.as_slice() else { return HitAnswer::Unlimited };
         if let Some(answer) = unasked_hit(check, asked.intent, batch.now) {
             return answer;
@@ -254,7 +256,7 @@ impl Gate {
     #[cold]
     pub(super) fn hit_by_standing(&self, limiter: &Limiter, key: &[u8], cost: u32) -> Option<Ruling> {
         let demand = Demand { cost, intent: Intent::Hit };
-        match hit_plan(&Plan::of_key(limiter, Cow::Borrowed(key)), demand, self.now()) {
+        match hit_plan(&Plan::of_key(limiter, Cow::Borrowed(key), self.door()), demand, self.now()) {
             HitAnswer::Ruled { ruling, .. } => Some(ruling),
             HitAnswer::Disabled | HitAnswer::Unlimited => None,
         }
@@ -266,6 +268,7 @@ pub(super) fn unasked_hit(check: &Check<'_>, intent: Intent, at: Micros) -> Opti
     let answer = match check.role {
         Role::Enforced => return None,
         Role::Disabled => HitAnswer::Disabled,
+        Role::Replaced => HitAnswer::Unlimited,
         Role::Unlimited => {
             check.note(&UNLIMITED, true, intent, at);
             HitAnswer::Unlimited
@@ -291,7 +294,7 @@ fn hit_plan(plan: &Plan<'_>, Demand { cost, intent }: Demand, now: Micros) -> Hi
     }
     let mut told = UNLIMITED;
     if candidates.is_empty() {
-        let hit = [Single { rules: &check.spec.rules, key: &check.key, cost, intent }].into_iter();
+        let hit = [Single::new(&check.spec.rules, &check.key, cost, intent).at(check.door)].into_iter();
         check.limiter.table.decide_each(hit, now, |ruling| told = ruling);
     } else {
         let asked = plan.asked();
@@ -328,7 +331,8 @@ fn decide_same<'h>(
     mut each: impl FnMut(usize, HitAnswer),
 ) {
     if !first.is_uniform() {
-        return hits.enumerate().for_each(|(place, hit)| each(place, hit_plan(&hit.plan(), hit.demand, batch.now)));
+        let decide = |hit: &Hit<'_>| hit_plan(&hit.plan(batch.door), hit.demand, batch.now);
+        return hits.enumerate().for_each(|(place, hit)| each(place, decide(hit)));
     }
     decide_uniform(first, hits, batch, each);
 }
@@ -347,7 +351,7 @@ fn decide_uniform<'h>(
     let (mut place, mut told) = (0, hits.clone());
     let requests = hits.map(|hit| {
         let Demand { cost, intent } = hit.demand;
-        Single { rules: rules(hit.limiter), key: hit.key, cost, intent }
+        Single::new(rules(hit.limiter), hit.key, cost, intent).at(batch.door)
     });
     first.table.decide_each(requests, batch.now, |ruling| {
         if let Some(hit) = told.next() {

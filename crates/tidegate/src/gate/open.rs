@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 use tidegate_core::Micros;
-use tidegate_store::{Carried, Directory, EMPTY_TABLE_BYTES, Loaded, Memory, SnapshotError, Store, StoreUrl};
+use tidegate_store::{Carried, Directory, Door, EMPTY_TABLE_BYTES, Loaded, Memory, SnapshotError, Store, StoreUrl};
 use tokio::runtime::Handle;
 
 /// What a gate needs besides its policy.
@@ -269,7 +269,7 @@ impl Gate {
         let live = Live::new(policy, &around);
         let runtime = (!store.is_embedded()).then(Handle::current);
         let (tended, ended) = mpsc::channel();
-        let gate = Gate(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             any_has_several_limits: live.any_has_several_limits().into(),
             live: ArcSwap::from_pointee(live),
             store,
@@ -283,11 +283,13 @@ impl Gate {
             runtime,
             tend_turn: Default::default(),
             errors: Default::default(),
+            lines: Default::default(),
             degraded: Default::default(),
             shared_blocks: Default::default(),
             recorder: Default::default(),
             _tended: tended,
-        }));
+        });
+        let gate = Gate(inner, Door::Library);
         housekeeping::begin(&gate, ended);
         gate
     }

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{Analysis, IfBlocked, Intent};
 use tidegate_core::{Algorithm, Micros, check_key};
-use tidegate_store::{Decided, Denials, KeyStats, PageOf, Question, StoreError, TopBy, TopListing, When, Which};
+use tidegate_store::{Decided, Denials, Door, KeyStats, PageOf, Question, StoreError, TopBy, TopListing, When, Which};
 use tokio::time::Instant;
 
 /// How long an operator's call may take at a store on another machine.
@@ -132,7 +132,7 @@ impl Gate {
         match found {
             // A candidate is told of in the metrics.
             Ok((at, analysis)) if limiter.spec.candidate => {
-                limiter.note_analysis(key, &analysis, at);
+                limiter.note_analysis(key, self.door(), &analysis, at);
                 Ok(Analyzed { at, status: Status::Ok, degraded: None })
             }
             Ok((at, analysis)) => Ok(Analyzed::of(&spec, key, at, analysis)),
@@ -310,7 +310,7 @@ impl Gate {
         let spec = candidate.in_force();
         let when = When { now: self.0.clock.manual_now(), by: self.deadline() };
         if let Ok((at, analysis)) = candidate.store.analyze(&candidate.question(&spec, key), if_blocked, when).await {
-            candidate.note_analysis(key, &analysis, at);
+            candidate.note_analysis(key, self.door(), &analysis, at);
         }
     }
 
@@ -359,9 +359,9 @@ impl Limiter {
     }
 
     /// Counts what a candidate has found.
-    fn note_analysis(&self, key: &[u8], analysis: &Analysis, at: Micros) {
+    fn note_analysis(&self, key: &[u8], door: Door, analysis: &Analysis, at: Micros) {
         let allows = *analysis == Analysis::Ok;
-        self.note(key, if allows { &UNLIMITED } else { &NEVER }, allows, Intent::Hit, at);
+        self.note((key, Intent::Hit, door), if allows { &UNLIMITED } else { &NEVER }, allows, at);
     }
 
     fn info(&self) -> LimiterInfo {

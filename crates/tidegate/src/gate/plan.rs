@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use tidegate_core::all_or_nothing::{self, Demand, Intent, Ruling};
 use tidegate_core::{Decision, Limit, Micros, Rate, Verdict, check_key};
-use tidegate_store::{Answers, Part, PartAnswer, Question};
+use tidegate_store::{Answers, Door, Part, PartAnswer, Question};
 
 /// Everything that one request is checked against, in definition order.
 pub(super) struct Plan<'a>(pub(super) Vec<Check<'a>>);
@@ -29,6 +29,8 @@ pub(super) struct Check<'a> {
     pub(super) basis: Basis,
     /// It is a candidate: asked, and deciding nothing.
     pub(super) candidacy: Option<Candidacy>,
+    /// Where the request came in.
+    pub(super) door: Door,
 }
 
 /// What a candidate would replace, if it would: the check at this place of the plan.
@@ -48,11 +50,14 @@ pub(super) enum Role {
     Unlimited,
     /// It lets nothing of this key pass: it decides, no limiter is asked, and nothing is charged.
     Denied,
+    /// Another limiter of the request is there in its place.
+    Replaced,
 }
 
 impl<'a> Check<'a> {
     /// What a limiter has to say of a key, in a request with these attributes.
-    pub(super) fn of(limiter: &'a Limiter, key: Cow<'a, [u8]>, attributes: &[(&str, &[u8])]) -> Check<'a> {
+    pub(super) fn of(limiter: &'a Limiter, key: Cow<'a, [u8]>, attributes: &[(&str, &[u8])], door: Door) -> Check<'a> {
+        let key = limiter.spec.counted_key(key, attributes);
         let candidacy = limiter.spec.candidate.then_some(Candidacy { replaces: None });
         if !limiter.is_enforced() {
             return Check {
@@ -63,6 +68,7 @@ impl<'a> Check<'a> {
                 basis: Basis::Own,
                 candidacy,
                 own: None,
+                door,
             };
         }
         let Standing { spec, basis, effect } = limiter.standing(&key, attributes);
@@ -71,7 +77,7 @@ impl<'a> Check<'a> {
             Effect::Unlimited => Role::Unlimited,
             Effect::Deny => Role::Denied,
         };
-        Check { limiter, key, role, own: None, spec, basis, candidacy }
+        Check { limiter, key, role, own: None, spec, basis, candidacy, door }
     }
 
     /// By the limit that the request brings, if the limiter takes it: in place of its own and of a match's. What was set by hand stays, and so
@@ -92,7 +98,7 @@ impl<'a> Check<'a> {
         let limiter = self.limiter.candidate.as_deref().filter(|_| self.is_enforced())?;
         matches!(self.basis, Basis::Own).then_some(())?;
         let candidacy = Some(Candidacy { replaces: Some(place) });
-        Some(Check { candidacy, ..Check::of(limiter, self.key.clone(), &[]) })
+        Some(Check { candidacy, ..Check::of(limiter, self.key.clone(), &[], self.door) })
     }
 
     /// Does it decide?
@@ -105,8 +111,22 @@ impl<'a> Check<'a> {
         self.role == Role::Enforced
     }
 
+    /// Is it named in an answer where nobody was asked?
+    pub(super) fn is_told(&self) -> bool {
+        !self.is_candidate() && self.role != Role::Replaced
+    }
+
     pub(super) fn is_candidate(&self) -> bool {
         self.candidacy.is_some()
+    }
+
+    /// What its word counts for among the others, if it decides.
+    pub(super) fn weight(&self) -> all_or_nothing::Role {
+        if self.is_alternative() { all_or_nothing::Role::Alternative } else { all_or_nothing::Role::Enforced }
+    }
+
+    pub(super) fn is_alternative(&self) -> bool {
+        self.limiter.spec.alternative
     }
 
     /// Does it let nothing of the key pass?
@@ -116,7 +136,8 @@ impl<'a> Check<'a> {
 
     /// What this process's own table is asked, by the rules in force.
     pub(super) fn part(&self, role: all_or_nothing::Role) -> Part<'_> {
-        Part { table: &self.limiter.table, rules: &self.spec.rules, key: &self.key, role, own: self.own }
+        let (table, rules) = (&self.limiter.table, &self.spec.rules);
+        Part { table, rules, key: &self.key, role, own: self.own, door: self.door }
     }
 
     /// Decides by this process's part of the rules from here on: the store does not answer.
@@ -131,7 +152,7 @@ impl<'a> Check<'a> {
 
     /// Counts a decision that no table made.
     pub(super) fn note(&self, ruling: &Ruling, all_allow: bool, intent: Intent, at: Micros) {
-        self.limiter.note(&self.key, ruling, all_allow, intent, at);
+        self.limiter.note((&self.key, intent, self.door), ruling, all_allow, at);
     }
 
     pub(super) fn question(&self, role: all_or_nothing::Role) -> Question<'_> {
@@ -144,14 +165,14 @@ impl<'a> Plan<'a> {
     ///
     /// # Errors
     /// An unknown limiter, or a key that is empty or too long.
-    pub(super) fn of(live: &'a Live, request: &Request<'a>) -> Result<Plan<'a>, AskError> {
+    pub(super) fn of(live: &'a Live, request: &Request<'a>, door: Door) -> Result<Plan<'a>, AskError> {
         match request.target {
             Target::Limiter { name, key } => {
                 let limiter = live.limiter_for(name, key)?;
                 limiter.check_has_limit()?;
                 let key = limiter.spec.key_by_name(key);
                 check_key(&key)?;
-                Ok(Plan::of_key(limiter, key))
+                Ok(Plan::of_key(limiter, key, door))
             }
             Target::Attributes { domain, attributes } => {
                 let matching =
@@ -159,8 +180,9 @@ impl<'a> Plan<'a> {
                 let mut plan = Plan(Vec::new());
                 for (limiter, key) in matching {
                     check_key(&key)?;
-                    plan.add(Check::of(limiter, Cow::Owned(key), attributes));
+                    plan.add(Check::of(limiter, Cow::Owned(key), attributes, door));
                 }
+                plan.leave_out_replaced();
                 Ok(plan)
             }
             Target::Descriptor { domain, entries, limit } => {
@@ -171,17 +193,18 @@ impl<'a> Plan<'a> {
                 for limiter in live.of_domain(Some(domain)).filter(is_exact) {
                     let Some(key) = limiter.spec.key_of_descriptor(entries) else { continue };
                     check_key(&key)?;
-                    plan.add(Check::of(limiter, Cow::Owned(key), entries).by_request(limit));
+                    plan.add(Check::of(limiter, Cow::Owned(key), entries, door).by_request(limit));
                 }
+                plan.leave_out_replaced();
                 Ok(plan)
             }
         }
     }
 
     /// The plan of a request by name.
-    pub(super) fn of_key(limiter: &'a Limiter, key: Cow<'a, [u8]>) -> Plan<'a> {
+    pub(super) fn of_key(limiter: &'a Limiter, key: Cow<'a, [u8]>, door: Door) -> Plan<'a> {
         let mut plan = Plan(Vec::with_capacity(1));
-        plan.add(Check::of(limiter, key, &[]));
+        plan.add(Check::of(limiter, key, &[], door));
         plan
     }
 
@@ -191,12 +214,24 @@ impl<'a> Plan<'a> {
         self.0.extend(candidate);
     }
 
+    /// Leaves out the limiters that others of the plan replace, where those limit. A candidate replaces nobody, as it decides nothing; a key of a deny
+    /// list stays denied.
+    pub(super) fn leave_out_replaced(&mut self) {
+        let replacing = self.0.iter().filter(|check| check.is_enforced()).map(|check| check.limiter);
+        let replaced: Vec<&'a String> = replacing.flat_map(|limiter| &limiter.spec.replaces).collect();
+        for check in self.0.iter_mut().filter(|check| replaced.contains(&&check.limiter.spec.name)) {
+            if matches!(check.role, Role::Enforced | Role::Unlimited) {
+                check.role = Role::Replaced;
+            }
+        }
+    }
+
     /// All that are asked, each with what its word counts for among them.
     pub(super) fn asked(&self) -> Vec<(&Check<'a>, all_or_nothing::Role)> {
         // Candidates are few: their places among those that are asked are counted for each.
         let place = |at: usize| u8::try_from(self.0[..at].iter().filter(|check| check.is_asked()).count()).ok();
         let role = |check: &Check<'_>| match check.candidacy {
-            None => all_or_nothing::Role::Enforced,
+            None => check.weight(),
             Some(Candidacy { replaces }) => all_or_nothing::Role::Candidate { replaces: replaces.and_then(place) },
         };
         self.0.iter().filter(|check| check.is_asked()).map(|check| (check, role(check))).collect()
@@ -249,26 +284,29 @@ impl<'a> Plan<'a> {
         Some(answer)
     }
 
+    /// The answer where no limiter that decides was asked.
+    pub(super) fn unasked(&self, at: Micros) -> Answer {
+        let others = || self.0.iter().filter(|check| check.is_told());
+        let unlimited = others().find(|check| check.role == Role::Unlimited);
+        unasked(unlimited.or(others().next()).map(|check| (&check.limiter.spec, check.role)), at)
+    }
+
     /// The answer to a request, from what each limiter that was asked has said.
     pub(super) fn combine(&self, (at, answers): Answers, request: &Request<'_>) -> Answer {
         // A candidate's answer is among the others, and decides nothing.
         let said = || self.0.iter().filter(|check| check.is_asked()).zip(&answers);
         let of_enforced: Vec<(&Check<'_>, &PartAnswer)> = said().filter(|(check, _)| check.is_enforced()).collect();
-        let deciding = Ruling::deciding(of_enforced.iter().map(|(_, answer)| &answer.ruling));
+        let deciding = deciding(of_enforced.iter().map(|(check, answer)| (*check, &answer.ruling)));
         let decided = deciding.map(|index| of_enforced[index]);
         let mut answer = match decided {
             Some((check, said)) => answered(&check.spec, &said.ruling, at),
-            None => {
-                let others = || self.0.iter().filter(|check| !check.is_candidate());
-                let unlimited = others().find(|check| check.role == Role::Unlimited);
-                unasked(unlimited.or(others().next()).map(|check| (&check.limiter.spec, check.role)), at)
-            }
+            None => self.unasked(at),
         };
         for check in &self.0 {
             match check.role {
                 Role::Unlimited => check.note(&UNLIMITED, answer.allowed, request.intent, at),
                 Role::Denied => check.note(&NEVER, false, request.intent, at),
-                Role::Enforced | Role::Disabled => {}
+                Role::Enforced | Role::Disabled | Role::Replaced => {}
             }
         }
         if request.explain {
@@ -282,6 +320,24 @@ impl<'a> Plan<'a> {
         }
         answer
     }
+}
+
+/// Which of these decides a request: the denial with the longest wait, or when it passes what has the least remaining. Of alternatives those speak that
+/// allow, or when none does the one with the shortest wait.
+pub(super) fn deciding<'c, 'r: 'c>(said: impl Iterator<Item = (&'c Check<'r>, &'c Ruling)> + Clone) -> Option<usize> {
+    let alternatives = said.clone().enumerate().filter(|(_, (check, _))| check.is_alternative());
+    let wait = |ruling: &Ruling| match ruling.decision.verdict {
+        Verdict::Allow => Micros::ZERO,
+        Verdict::Deny { retry_after } => retry_after.unwrap_or(Micros::MAX),
+    };
+    let first = alternatives.min_by_key(|(_, (_, ruling))| (!ruling.is_allowed(), wait(ruling)));
+    let allowed = first.is_some_and(|(_, (_, ruling))| ruling.is_allowed());
+    let speaks = |(index, (check, ruling)): &(usize, (&Check<'_>, &Ruling))| {
+        !check.is_alternative() || if allowed { ruling.is_allowed() } else { first.map(|(at, _)| at) == Some(*index) }
+    };
+    let speaking = said.enumerate().filter(speaks);
+    let at = Ruling::deciding(speaking.clone().map(|(_, (_, ruling))| ruling))?;
+    speaking.map(|(index, _)| index).nth(at)
 }
 
 /// A ruling as an answer; `spec` has the rules that it was made with.
@@ -300,6 +356,7 @@ pub(super) fn answered(spec: &Arc<LimiterSpec>, ruling: &Ruling, at: Micros) -> 
         },
         reset_after: Some(decision.reset_after),
         at,
+        alternative: spec.alternative,
         degraded: None,
         explanation: Vec::new(),
     }
@@ -327,6 +384,7 @@ pub(super) fn unasked(limiter: Option<(&Arc<LimiterSpec>, Role)>, at: Micros) ->
         retry_after: None,
         reset_after: None,
         at,
+        alternative: false,
         degraded: None,
         explanation: Vec::new(),
     }
@@ -341,6 +399,7 @@ fn explain(check: &Check<'_>, said: Option<PartAnswer>, at: Micros) -> Explained
         enabled: check.role != Role::Disabled,
         candidate: check.is_candidate(),
         decided: false,
+        replaced: check.role == Role::Replaced,
         unlimited: check.role == Role::Unlimited,
         matched: if let Basis::Match(index) = check.basis { Some(index) } else { None },
         overridden: if let Basis::Override(one) = &check.basis { Some(one.info.clone()) } else { None },

@@ -7,7 +7,7 @@
 use super::Gate;
 use super::degraded::{allowed, by_share, denied, marked};
 use super::limiter::Live;
-use super::plan::{Candidacy, Check, NEVER, Plan, Role, UNLIMITED, answered, unasked};
+use super::plan::{Candidacy, Check, NEVER, Plan, Role, UNLIMITED, answered, deciding, unasked};
 use crate::{Answer, AskError, OnFailure, Request};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +23,8 @@ struct Joint<'a> {
 }
 
 impl Gate {
-    /// Asks several requests at once, on any store: each gets its answer, in their order, and unless all of them are allowed nothing is
-    /// charged. It never waits on the embedded store; on one on other machines it takes a round trip, and `within` and the gate's
+    /// Asks several requests at once, on any store: each gets its answer, in their order, and unless they pass, all of them or of alternatives one
+    /// ([`Answer::all_pass`]), nothing is charged. It never waits on the embedded store; on one on other machines it takes a round trip, and `within` and the gate's
     /// deadline bound it. Explanations are not made.
     ///
     /// # Errors
@@ -48,12 +48,14 @@ impl Gate {
 
     /// The requests' plans as one, and recorded.
     fn join<'a>(&self, live: &'a Live, requests: &[Request<'a>]) -> Result<Joint<'a>, AskError> {
-        let plans = requests.iter().map(|request| Plan::of(live, request)).collect::<Result<Vec<_>, _>>()?;
+        let plans =
+            requests.iter().map(|request| Plan::of(live, request, self.door())).collect::<Result<Vec<_>, _>>()?;
         let mut joint = Joint { plan: Plan(Vec::with_capacity(requests.len())), members: Vec::new() };
         for (request, plan) in requests.iter().zip(plans) {
             self.record_request(request, Some(&plan));
             joint.add(plan, Demand { cost: request.cost, intent: request.intent });
         }
+        joint.plan.leave_out_replaced();
         if joint.plan.0.iter().any(|check| check.denies_always()) {
             joint.look_only();
         }
@@ -94,7 +96,9 @@ impl Gate {
         if modes.iter().any(Option::is_some) {
             self.note_degraded();
         }
-        let is_denied = modes.contains(&Some(OnFailure::Deny));
+        let word =
+            |(check, mode): (&Check<'_>, &Option<OnFailure>)| Some((check.weight(), (*mode)? != OnFailure::Deny));
+        let is_denied = !all_or_nothing::pass(joint.plan.0.iter().zip(&modes).filter_map(word));
         self.note_modes(&joint, &modes, is_denied);
         if is_denied {
             joint.look_only();
@@ -102,13 +106,13 @@ impl Gate {
         let Joint { plan, members } = joint;
         let checks: Vec<Check<'_>> = plan.0.into_iter().map(Check::fall_back).collect();
         let here: Vec<usize> = (0..checks.len()).filter(|at| modes[*at] == Some(OnFailure::Local)).collect();
-        let parts: Vec<Part<'_>> = here.iter().map(|at| checks[*at].part(all_or_nothing::Role::Enforced)).collect();
+        let parts: Vec<Part<'_>> = here.iter().map(|at| checks[*at].part(checks[*at].weight())).collect();
         let (at, said) = decide_all(&parts, 1, Intent::Hit, false, || self.now());
         let said_of = |place: usize| here.iter().position(|own| *own == place).map(|index| &said[index].ruling);
         let (modes, joint) = (&modes, Joint { plan: Plan(checks), members });
         let answer = |places: &Vec<usize>| {
             if let Some(check) = joint.denying(places) {
-                return answered(&check.spec, &NEVER, at);
+                return never(check, at);
             }
             let of_mode = |mode| places.iter().copied().find(move |place| modes[*place] == Some(mode));
             if let Some(place) = of_mode(OnFailure::Deny) {
@@ -187,17 +191,17 @@ impl<'a> Joint<'a> {
             .map(|check| if check.is_asked() { said.next().map(|answer| &answer.ruling) } else { None })
             .collect();
         let answer = |places: &Vec<usize>| match (self.denying(places), self.deciding(places, |place| rulings[place])) {
-            (Some(check), _) => answered(&check.spec, &NEVER, *at),
+            (Some(check), _) => never(check, *at),
             (None, Some((check, ruling))) => answered(&check.spec, ruling, *at),
             (None, None) => self.unasked(places, *at),
         };
         let answers: Vec<Answer> = self.members.iter().map(answer).collect();
-        let all_allow = answers.iter().all(|answer| answer.allowed);
+        let all_allow = Answer::all_pass(&answers);
         for check in &self.plan.0 {
             match check.role {
                 Role::Unlimited => check.note(&UNLIMITED, all_allow, check.demand().intent, *at),
                 Role::Denied => check.note(&NEVER, false, check.demand().intent, *at),
-                Role::Enforced | Role::Disabled => {}
+                Role::Enforced | Role::Disabled | Role::Replaced => {}
             }
         }
         answers
@@ -216,16 +220,21 @@ impl<'a> Joint<'a> {
     ) -> Option<(&Check<'a>, &'r Ruling)> {
         let enforced = places.iter().filter(|place| self.plan.0[**place].is_enforced());
         let ruled: Vec<(usize, &Ruling)> = enforced.filter_map(|place| Some((*place, said_of(*place)?))).collect();
-        let (place, ruling) = ruled[Ruling::deciding(ruled.iter().map(|(_, ruling)| *ruling))?];
+        let (place, ruling) = ruled[deciding(ruled.iter().map(|(place, ruling)| (&self.plan.0[*place], *ruling)))?];
         Some((&self.plan.0[place], ruling))
     }
 
     /// The answer to a request of which nobody was asked.
     fn unasked(&self, places: &[usize], at: Micros) -> Answer {
-        let others = || places.iter().map(|place| &self.plan.0[*place]).filter(|check| !check.is_candidate());
+        let others = || places.iter().map(|place| &self.plan.0[*place]).filter(|check| check.is_told());
         let unlimited = others().find(|check| check.role == Role::Unlimited);
         unasked(unlimited.or(others().next()).map(|check| (&check.limiter.spec, check.role)), at)
     }
+}
+
+/// The answer by a limiter that lets nothing of its key pass, whatever alternatives there are.
+fn never(check: &Check<'_>, at: Micros) -> Answer {
+    Answer { alternative: false, ..answered(&check.spec, &NEVER, at) }
 }
 
 impl Check<'_> {

@@ -49,6 +49,15 @@ pub enum PolicyProblem {
         /// Why, with the remedy.
         why: &'static str,
     },
+    /// It replaces a limiter that is not there.
+    Replaces {
+        /// The limiter.
+        name: String,
+        /// The one that it would replace.
+        other: String,
+    },
+    /// It replaces itself.
+    ReplacesItself(String),
     /// Requests cannot bring limits for it.
     RequestLimits {
         /// The limiter.
@@ -109,6 +118,14 @@ impl fmt::Display for PolicyError {
             ),
             PolicyProblem::Candidate { name, why } | PolicyProblem::RequestLimits { name, why } => {
                 write!(f, "\"{name}\": {why}")
+            }
+            PolicyProblem::Replaces { name, other } => write!(
+                f,
+                "\"{name}\" replaces \"{}\", and no limiter is named so; name another, or leave it out",
+                other.escape_debug()
+            ),
+            PolicyProblem::ReplacesItself(name) => {
+                write!(f, "\"{name}\" replaces itself, so that nothing would limit; name another limiter")
             }
             PolicyProblem::Match { at, why } => write!(f, "match {}: {why}", at + 1),
             PolicyProblem::NotShareable(name) => write!(

@@ -12,6 +12,7 @@ mod decisions;
 mod faults;
 mod flags;
 mod play;
+mod reserve;
 mod steering;
 mod stores;
 mod together;
@@ -27,6 +28,7 @@ fn check(kind: Kind) {
     actions::any_identifier_survives_listing_and_scopes_stay_apart(&store);
     actions::work_is_done_unless_limited_and_counted_when_it_succeeds(&store);
     together::requests_are_charged_together_or_not_at_all(&store);
+    together::one_of_the_alternatives_has_to_allow(&store);
     flags::a_disabled_limiter_is_always_fine_and_counts_nothing(&store);
     flags::a_flag_reaches_every_gate_within_a_second(&store);
     steering::an_override_reaches_every_gate_within_a_second(&store);
@@ -34,6 +36,8 @@ fn check(kind: Kind) {
     batches::many_are_answered_each_by_itself_in_order(&store);
     batches::overrides_and_candidates_count_in_batches(&store);
     batches::each_call_brings_its_limit_and_may_give_back(&store);
+    batches::what_was_charged_is_given_back_the_latest_first(&store);
+    reserve::a_reservation_is_ended_once_by_whoever_has_it(&store);
     store.check_expiries();
 }
 

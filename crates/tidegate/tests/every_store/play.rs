@@ -76,6 +76,8 @@ fn play(store: &Store, scenario: &Scenario, can: (&Capabilities, Layout), placed
             let is_redis = can.0.name.starts_with("Redis");
             assert_eq!(refused.contains("kind = \"redis\""), !is_redis, "{place}: {refused}");
             assert_eq!(refused.contains("use redis:// or redis-sentinel://"), is_redis, "{place}: {refused}");
+            let is_paused = can.1 == Layout::Pause;
+            assert_eq!(refused.contains("list tracked keys in Pause's layout"), is_paused, "{place}: {refused}");
             continue;
         }
         let told = told.unwrap();
@@ -123,16 +125,21 @@ pub(crate) fn spec((name, algorithm, limits, by): &Limiter) -> LimiterSpec {
 }
 
 fn matching(spec: LimiterSpec, matches: &[(&str, &str, &str)]) -> LimiterSpec {
-    let one = |(_, conditions, outcome): &(&str, &str, &str)| Match {
-        conditions: conditions.split(' ').map(condition).collect(),
-        outcome: match *outcome {
+    let one = |(_, conditions, outcome): &(&str, &str, &str)| {
+        let conditions: Vec<Condition> = conditions.split(' ').map(condition).collect();
+        let (together, outcome) = match outcome.strip_prefix("together ") {
+            Some(outcome) => (conditions.iter().map(|condition| condition.attribute.clone()).collect(), outcome),
+            None => (Vec::new(), *outcome),
+        };
+        let outcome = match outcome {
             "unlimited" => Outcome::Unlimited,
             "deny" => Outcome::Deny,
             limits => {
                 let limits: Vec<_> = limits.split(';').map(|text| text.parse().unwrap()).collect();
                 Outcome::Limits(spec.rules.with_limits(&limits).unwrap())
             }
-        },
+        };
+        Match { conditions, together, outcome }
     };
     let matches = matches.iter().filter(|(limiter, ..)| *limiter == spec.name).map(one).collect();
     LimiterSpec { matches, ..spec }

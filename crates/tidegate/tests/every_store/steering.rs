@@ -46,7 +46,7 @@ pub(crate) fn an_override_reaches_every_gate_within_a_second(store: &Store) {
     assert_eq!((info.key.as_slice(), info.reason.as_deref(), info.until), (&b"vip"[..], Some("café"), None));
 }
 
-pub(crate) static ALL: [Scenario; 9] = [
+pub(crate) static ALL: [Scenario; 10] = [
     Scenario {
         name: "limits by key",
         limiters: &[("api", AlignedWindow, &["2 per 10s"], None)],
@@ -63,6 +63,21 @@ pub(crate) static ALL: [Scenario; 9] = [
             0 bad hit 1     -> deny left=0 retry=never blocked
             0 bad peek 1    -> deny left=0 retry=never blocked
             10 gold-1 hit 4 -> allow left=0",
+    },
+    Scenario {
+        name: "values that count together",
+        limiters: &[("api", AlignedWindow, &["2 per 10s"], None)],
+        matches: &[("api", "key=ws-1", "9 per 10s"), ("api", "key=ws-*", "together 4 per 10s")],
+        script: "
+            0 ws-1 hit 3    -> allow left=6
+            0 ws-2 hit 3    -> allow left=1
+            0 ws-3 hit 1    -> allow left=0
+            0 ws-2 hit 1    -> deny left=0 retry=10 limited
+            0 ws-* peek 1   -> deny left=0 retry=10 limited
+            0 ws-4 peek 1   -> deny left=0 retry=10 limited
+            0 ws-1 hit 6    -> allow left=0
+            0 ws hit 2      -> allow left=0
+            10 ws-5 hit 1   -> allow left=3",
     },
     Scenario {
         name: "a deny list charges no other limiter",

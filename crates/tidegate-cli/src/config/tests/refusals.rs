@@ -198,6 +198,19 @@ fn limiters_are_checked() {
             "request_limits needs one limit",
         ),
         (
+            "replaces = [\"b\"]",
+            "2:8: limiter: \"a\" replaces \"b\", and no limiter is named so; name another, or leave it out",
+        ),
+        ("replaces = [\"a\"]", "\"a\" replaces itself, so that nothing would limit; name another limiter"),
+        (
+            "alternative = true\ncandidate = true",
+            "5:13: limiter \"a\": \"a\": a candidate decides nothing, and one of the alternatives has to allow; leave one of them out",
+        ),
+        (
+            "[[limiter.match]]\nkey = \"x*\"\ntogether = [\"user\"]\nlimits = [\"2 per day\"]",
+            "together names \"user\", and values count together that this match has patterns for",
+        ),
+        (
             "algorithm = \"buckets\"\nhistory = \"5m\"",
             "5:11: limiter \"a\" history: history 5m is shorter than one block of resolution 10m, so nothing would be counted; use a history of 10m or more",
         ),

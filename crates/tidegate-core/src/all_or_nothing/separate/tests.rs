@@ -29,7 +29,7 @@ fn seconds(word: &str) -> Micros {
     Micros::saturating((word.parse::<f64>().unwrap() * 1e6).round() as u64)
 }
 
-fn told(span: Micros) -> String {
+fn shown(span: Micros) -> String {
     (span.get() as f64 / 1e6).to_string()
 }
 
@@ -66,11 +66,11 @@ fn decided(subject: &mut Subject<'_>, now: Micros, cost: u32, intent: Intent) ->
     let mut facts = vec![
         format!("{:?}", ruling.reason).to_lowercase(),
         format!("left={}", ruling.decision.remaining),
-        format!("reset={}", told(ruling.decision.reset_after)),
+        format!("reset={}", shown(ruling.decision.reset_after)),
         format!("at={}", ruling.limit_index),
     ];
     if let crate::Verdict::Deny { retry_after: Some(wait) } = ruling.decision.verdict {
-        facts.push(format!("retry={}", told(wait)));
+        facts.push(format!("retry={}", shown(wait)));
     }
     facts
 }
@@ -78,12 +78,12 @@ fn decided(subject: &mut Subject<'_>, now: Micros, cost: u32, intent: Intent) ->
 fn facts_of(analysis: Analysis) -> Vec<String> {
     match analysis {
         Analysis::Ok => vec!["ok".into()],
-        Analysis::Blocked { until } => vec!["blocked".into(), format!("until={}", told(until))],
+        Analysis::Blocked { until } => vec!["blocked".into(), format!("until={}", shown(until))],
         Analysis::Limited { limit_index, sum, blocked_until } => vec![
             "limited".into(),
             format!("limit={limit_index}"),
             format!("sum={sum}"),
-            format!("until={}", told(blocked_until)),
+            format!("until={}", shown(blocked_until)),
         ],
     }
 }

@@ -6,7 +6,7 @@ use super::{Inner, is_as_seen, locked};
 use crate::etcd::{LeaseId, Meaning, Operation, Outcome, StoreError, Txn};
 use crate::remote::unreachable;
 use crate::store::{Answers, Asked, Question};
-use crate::table::answer_all;
+use crate::table::{PartAnswer, answer_all};
 use std::time::Duration;
 use tidegate_core::all_or_nothing::{self, Demand, Intent, Role, Room};
 use tidegate_core::{Micros, Rules};
@@ -17,9 +17,17 @@ use tokio::time::Instant;
 pub(super) struct Request {
     /// Its place in the order of coming; 0: it has none yet.
     pub(super) number: u64,
+    purpose: Purpose,
     subjects: Vec<Subject>,
     asked: Asked,
     reply: oneshot::Sender<Result<Answers, StoreError>>,
+}
+
+/// What is asked of the keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    Decide,
+    GiveBack,
 }
 
 /// One key of a request.
@@ -46,11 +54,12 @@ impl Subject {
 
 impl Request {
     pub(super) fn new(
+        purpose: Purpose,
         subjects: Vec<Subject>,
         asked: Asked,
         reply: oneshot::Sender<Result<Answers, StoreError>>,
     ) -> Request {
-        Request { number: 0, subjects, asked, reply }
+        Request { number: 0, purpose, subjects, asked, reply }
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
@@ -76,7 +85,10 @@ impl Request {
                 all_or_nothing::Subject { rules, blocked_until, states, room: Room::Free, role: *role, own: *own }
             })
             .collect();
-        let answers = answer_all(&mut subjects, now, cost, intent, explain);
+        let answers = match self.purpose {
+            Purpose::Decide => answer_all(&mut subjects, now, cost, intent, explain),
+            Purpose::GiveBack => subjects.iter_mut().map(|subject| give_back(subject, now, cost)).collect(),
+        };
         drop(subjects);
         for (index, at) in places.into_iter().enumerate() {
             let (subject, answer) = (&self.subjects[index], &answers[index]);
@@ -86,6 +98,11 @@ impl Request {
         }
         (now, answers)
     }
+}
+
+fn give_back(subject: &mut all_or_nothing::Subject<'_>, now: Micros, cost: u32) -> PartAnswer {
+    let ruling = all_or_nothing::give_back(subject, now, cost);
+    PartAnswer { ruling, blocked_until: subject.blocked_until, is_known: true, ..PartAnswer::UNKNOWN }
 }
 
 /// Requests that share keys.

@@ -30,7 +30,7 @@ impl Key<'_> {
     }
 
     async fn end(&self, at: Micros, marks: &[Vec<u8>]) {
-        self.redis.give_back(&self.question, &Key::asked(at), marks).await.unwrap();
+        self.redis.end_charge(&self.question, &Key::asked(at), marks).await.unwrap();
     }
 
     /// Does a denial start a block?

@@ -1,7 +1,7 @@
--- Has a key of buckets reached a limit? The first that was blocks it; not while charges are pending.
+-- Has a key of buckets reached a limit? The first limit that is reached blocks the key; not while charges are pending.
 -- ARGV: now, width, 'anew' to look at the counts though a block lasts, subject.
--- Returns 0 (no), or 1 (reached), limit's index, sum, blocked until; or 2 (it was blocked before), until;
--- and until when to list the name (0: no matter).
+-- Returns 0 (no), or 1 (reached), limit's index, sum, blocked until; or 2 (the key was blocked before), until;
+-- and until when to list the name (0: nothing to list).
 local anew = argument() == 'anew'
 local e = subject(1)
 load(e)

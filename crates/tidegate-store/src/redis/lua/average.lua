@@ -1,5 +1,5 @@
 -- The core's average.rs, in the same order of operations: a = last + 1 (0: a new key), b = rate.
--- `next` is the rate that one request now has, `shown` the one that an answer tells; neither is kept.
+-- `next` is the rate that one request now has, `shown` the rate that an answer shows; neither is kept.
 do
   local FORGOTTEN_AFTER, NEWTON_STEPS_MAX = 100, 64
 
@@ -65,12 +65,13 @@ do
         return ALLOW
       end,
       charge = store,
-      -- An average forgets what it was made of: it is put back if nothing came since, and else stays as it is.
+      -- A charge cannot be taken out of an average: the rate before it is put back if no request came since, and otherwise nothing changes.
       mark = function(s) return string.format('%.17g %.17g %.17g %.17g', s.was_a, s.was_b, s.a, s.b) end,
       refund = function(s, l, cost, mark)
         local was_a, was_b, a, b = string.match(mark, '(%S+) (%S+) (%S+) (%S+)')
         if s.a == tonumber(a) and s.b == tonumber(b) then s.a, s.b = tonumber(was_a), tonumber(was_b) end
       end,
+      overdraw = function(s, l, cost) store(s, l, min(cost, l.burst)) end,
       note = note,
       rate = function(s) return string.format('%.17g', s.shown) end,
       status = function(s, l)
@@ -82,9 +83,9 @@ do
     }
   end
 
-  -- Leaky: what is over does not count.
+  -- Leaky: a request that is over does not count.
   meters.L = average(wait)
-  -- Strict: it does, and has to be outlived as well.
+  -- Strict: it counts, and the rate has to fall by that much more.
   meters.S = average(function(s, l, cost)
     local counted = { a = s.a, b = s.b, next = s.next }
     store(counted, l, cost)

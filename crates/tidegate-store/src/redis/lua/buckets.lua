@@ -1,7 +1,5 @@
 -- The core's buckets.rs. One state for all limits: s.blocks, oldest first, each { start, count }.
 do
-  local COUNT_MAX = 4294967295
-
   local function block(l, time) return time - time % l.resolution end
   local function first(l, period) return max(block(l, now) - period, 0) end
   local function leaves(l, start) return later(block(l, later(start, l.period)), l.resolution) end
@@ -91,10 +89,13 @@ do
     refund = function(s, l, cost, mark)
       local place = find(s, tonumber(mark))
       local found = s.blocks[place]
-      if not found or found[1] ~= tonumber(mark) then return end
-      found[2] = max(found[2] - cost, 0)
+      if not found or found[1] ~= tonumber(mark) then return 0 end
+      local back = min(cost, found[2])
+      found[2] = found[2] - back
       if found[2] == 0 then table.remove(s.blocks, place) end
+      return back
     end,
+    overdraw = function(s, l, cost) add(s, l, now, cost) end,
     status = function(s, l)
       local from, sum = counted(s, l)
       local reset = 0

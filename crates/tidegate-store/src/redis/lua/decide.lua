@@ -1,12 +1,13 @@
 -- The core's all_or_nothing.rs: unless every limit of every subject that is enforced allows, none is charged.
--- A subject's role is empty where it is enforced; of a candidate it is the number of the subject that it would replace (0: none).
--- ARGV: now, width, 'h' hit or 'p' peek, cost, '1' to explain, subjects, before each what is asked of it alone: a cost, with a minus where it is
--- not to be charged; empty: as of all. For keys that are decided apart: 'd' leaves
--- behind what a denial does and charges nothing; 'c' charges, and leaves nothing behind if it is denied. It has
--- one argument more before the subjects: for how long the charge is pending, as it may be taken back (0: it is not).
--- While a key has pending charges its denials start no block: but for them they might not be.
+-- A subject's role is empty where it is enforced, 'a' for an alternative, of which one has to allow; of a candidate it is the number of the subject
+-- that it would replace (0: none).
+-- ARGV: now, width, 'h' hit, 'p' peek or 'r' hit that may be given back, cost, '1' to explain, subjects, before each what is asked of it alone: a cost, with a minus where it is
+-- not to be charged; empty: as of all. For keys that are decided separately: 'd' leaves
+-- behind what a denial does and charges nothing; 'c' charges, and leaves nothing behind if the charge is denied. It has
+-- one argument more before the subjects: for how long the charge is pending, as it may be taken back (0: it is final).
+-- While a key has pending charges, its denials start no block: without those charges the request might have been allowed.
 -- Returns now, then for each subject: reason, limit's index, verdict, remaining, reset, rate, blocked until,
---   the decisions of all limits, if they were asked for, what a refund has to know of a charge ('c'), and until when the name is to be listed (0: no matter).
+--   the decisions of all limits, if they were asked for, what a refund has to know of a charge ('c', 'r'), and until when the name is to be listed (0: nothing to list).
 local intent, cost, explain = argument(), number(), argument() == '1'
 local pending_us = intent == 'c' and number() or 0
 local OK, LIMITED, BLOCKED, COST_ABOVE_LIMIT = 0, 1, 2, 3
@@ -62,15 +63,15 @@ local function look(e)
   return ruling
 end
 
--- Tells the limits that deny, and none but those.
+-- Notes the denial in the states of the limits that deny, and in no others.
 local function note_denial(e, ruling)
   if not e.meter.note or ruling.verdict == ALLOW or e.until_at > now then return ruling end
   for i, l in ipairs(e.limits) do
     if verdict(e, i) ~= ALLOW then e.meter.note(e.states[i], l, e.cost) end
   end
-  local told = decision(e, ruling.index, ruling.verdict)
-  told.reason = ruling.reason
-  return told
+  local noted = decision(e, ruling.index, ruling.verdict)
+  noted.reason = ruling.reason
+  return noted
 end
 
 -- A denial starts the blocks of the limits that denied; the longest counts.
@@ -94,7 +95,7 @@ local function charge(e)
   end
   for i = 1, e.meter.shared and 1 or #e.limits do
     e.meter.charge(e.states[i], e.limits[i], e.cost)
-    if intent == 'c' then e.marks[i] = e.meter.mark(e.states[i]) end
+    if intent == 'c' or intent == 'r' then e.marks[i] = e.meter.mark(e.states[i], e.limits[i]) end
   end
   return weigh(e, function() return ALLOW end)
 end
@@ -106,7 +107,8 @@ local function conclude(e, all_allow)
   return start_block(e, note_denial(e, look(e)))
 end
 
-local function told(v)
+-- A verdict as the reply has it.
+local function replied(v)
   if v == NEVER then return -2 end
   return v
 end
@@ -116,7 +118,7 @@ local function explained(e, before)
   settle(e)
   for i = 1, #e.limits do
     local d = decision(e, i, before[i])
-    all[i] = { told(d.verdict), d.remaining, d.reset, d.rate }
+    all[i] = { replied(d.verdict), d.remaining, d.reset, d.rate }
   end
   return all
 end
@@ -136,10 +138,12 @@ end
 local function all_allow_for(i)
   local e = subjects[i]
   if e.role ~= '' and not allowed[i] then return false end
+  local alternatives, one = false, false
   for j, other in ipairs(subjects) do
     if other.role == '' and e.role ~= tostring(j) and not allowed[j] then return false end
+    if other.role == 'a' then alternatives, one = true, one or allowed[j] end
   end
-  return true
+  return one or not alternatives
 end
 local reply = { now }
 for number_of, e in ipairs(subjects) do
@@ -147,9 +151,9 @@ for number_of, e in ipairs(subjects) do
   for i = 1, explain and #e.limits or 0 do before[i] = verdict(e, i) end
   local ruling = conclude(e, all_allow)
   local all = explain and explained(e, before) or {}
-  if not e.looks and (intent == 'h' or e.marks or (intent == 'd' and not all_allow)) then save(e) end
+  if not e.looks and (intent == 'h' or intent == 'r' or e.marks or (intent == 'd' and not all_allow)) then save(e) end
   reply[#reply + 1] = {
-    ruling.reason, ruling.index - 1, told(ruling.verdict), ruling.remaining, ruling.reset, ruling.rate, e.until_at,
+    ruling.reason, ruling.index - 1, replied(ruling.verdict), ruling.remaining, ruling.reset, ruling.rate, e.until_at,
     all, e.marks or {}, e.to_list or 0,
   }
 end

@@ -1,10 +1,10 @@
 -- How a key lies in Redis: a header (algorithm, blocked until, listed until), then a record for each limit; in
 -- buckets one for each block of time. The keys of a subject are its state and, if it has three, the indexes of
 -- tracked and of blocked names; where names are not kept, the state's key stands in for the first. Where it is only
--- the state, as the indexes may be on another node, the caller is told until when a name is to be listed (`to_list`).
+-- the state, as the indexes may be on another node, the reply says until when a name is to be listed (`to_list`).
 -- While charges are pending (see decide.lua) the algorithm is a small letter, and the header goes on with how many
--- they are and until when they are taken for such.
--- It is a string; of a sliding log it is field `h` of a hash, as its chunks are fields beside it.
+-- there are and until when they count as pending.
+-- An entry is a string; that of a sliding log is field `h` of a hash, as its chunks are fields beside it.
 -- A record starts with its limit's period: when limits were changed, each goes on with the record of the same
 -- period, else with the one in its place. Another algorithm starts afresh, the block aside.
 local HEADER, HEADER_BYTES = '<c1dd', 17
@@ -75,7 +75,7 @@ local function read(key, is_log)
   local bytes
   if is_log then bytes = redis.pcall('HGET', key, 'h') else bytes = redis.pcall('GET', key) end
   if type(bytes) ~= 'table' then return bytes, false end
-  -- Of the other type: the limiter has changed its algorithm.
+  -- The key is of the other type: the limiter has changed its algorithm.
   if is_log then return redis.call('GET', key), true end
   return redis.call('HGET', key, 'h'), true
 end
@@ -90,7 +90,7 @@ local function history(e, bytes)
   return states
 end
 
--- Sets what the header says, and returns the letter and the bytes as they are without pending charges.
+-- Sets the fields that the header holds, and returns the letter and the bytes as they are without pending charges.
 local function read_header(e, bytes)
   local tag
   tag, e.until_at, e.listed = struct.unpack(HEADER, bytes)
@@ -184,7 +184,7 @@ end
 local function note_names(e, ms)
   local tracked, blocked = e.keys[2], e.keys[3]
   if e.name ~= '' and tracked ~= e.key and later(now, ms * 1000) > e.listed then
-    -- Twice as long as it can live by its limits, so that a busy key comes here once in that time.
+    -- Twice as long as the key can live by its limits, so that a busy key is listed once in that time.
     e.listed = later(now, 2 * max(ms * 1000, longest(e)))
     if tracked then index(tracked, e.name, e.listed) else e.to_list = e.listed end
   end

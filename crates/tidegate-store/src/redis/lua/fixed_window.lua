@@ -9,8 +9,12 @@ do
       charge = charge,
       mark = function(s) return string.format('%.0f', s.a) end,
       refund = function(s, l, cost, mark)
-        if s.a == tonumber(mark) then s.b = max(s.b - cost, 0) end
+        if s.a ~= tonumber(mark) then return 0 end
+        local back = min(cost, s.b)
+        s.b = s.b - back
+        return back
       end,
+      overdraw = function(s, l, cost) charge(s, l, min(cost, COUNT_MAX - s.b)) end,
       verdict = function(s, l, cost)
         if s.b + cost <= l.count then return ALLOW end
         return remains(s, l)

@@ -6,6 +6,7 @@ if not now then
   now = time[1] * 1000000 + time[2]
 end
 local MAX = 4503599627370495 -- the last microsecond that a time may have: 2^52 - 1
+local COUNT_MAX = 4294967295
 -- A verdict is a number, the larger the graver: allowed, a wait in microseconds, never.
 local ALLOW, NEVER = -1, math.huge
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max

@@ -1,5 +1,5 @@
 -- Counts in buckets, whatever the limits say. ARGV: now, width, time (empty: now), count, subject.
--- Returns 1 if it was counted: not when that time is older than what is kept; and until when to list the name.
+-- Returns 1 if the count was added: not when that time is older than what is kept; and until when to list the name.
 local time, count = number() or now, number()
 local e = subject(1)
 load(e)

@@ -65,52 +65,70 @@ do
     end
   end
 
-  -- Lowers the cost of the entry of this time in a chunk; nil if it is not there.
+  -- The chunk with less in the entry of this time, and how much less; nil if it is not there.
   local function lowered(s, bytes, time, cost)
     for at = #bytes - ENTRY_BYTES + 1, 1, -ENTRY_BYTES do
       local entry_at, entry_cost = struct.unpack(ENTRY, bytes, at)
       if entry_at + s.base == time then
-        local less = struct.pack(ENTRY, entry_at, max(entry_cost - cost, 0))
-        return bytes:sub(1, at - 1) .. less .. bytes:sub(at + ENTRY_BYTES)
+        local back = min(cost, entry_cost)
+        local less = struct.pack(ENTRY, entry_at, entry_cost - back)
+        return bytes:sub(1, at - 1) .. less .. bytes:sub(at + ENTRY_BYTES), back
       end
     end
   end
 
-  -- The entry before the newest takes its place, if it is in the open chunk.
+  -- The last entry that has a cost is the newest, a chunk that was full is open again; entries without one that are older count nothing where they are.
   local function drop_newest(s)
-    local first = 1
-    if s.head == s.tail then first = s.skip * ENTRY_BYTES + 1 end
-    local at = #s.open - ENTRY_BYTES + 1
-    if at < first then return end
-    local time, cost = struct.unpack(ENTRY, s.open, at)
-    s.newest_at, s.newest_cost, s.open = time + s.base, cost, s.open:sub(1, at - 1)
+    while s.newest_cost == 0 do
+      if s.open == '' and s.head < s.tail then s.open, s.tail = chunk(s, s.tail - 1), s.tail - 1 end
+      local at = #s.open - ENTRY_BYTES + 1
+      local time, cost = struct.unpack(ENTRY, s.open, at)
+      s.newest_at, s.newest_cost, s.open = time + s.base, cost, s.open:sub(1, at - 1)
+    end
   end
 
-  -- Lowers the cost of the entry of this time. A refund follows its charge soon, so that it is found in the first
-  -- chunks from the end.
+  -- Lowers the cost of the entry of this time, which is looked for from the end; how much it was.
   local function lower(s, time, cost)
     for number = s.tail, s.head, -1 do
       local bytes = chunk(s, number)
-      local less = lowered(s, bytes, time, cost)
+      local less, back = lowered(s, bytes, time, cost)
       if less then
-        s.used, s.chunks[number] = s.used - cost, less
+        s.used, s.chunks[number] = s.used - back, less
         if number == s.tail then s.open = less else put(s, number, less) end
-        return
+        return back
       end
-      if #bytes > 0 and struct.unpack(ENTRY, bytes) + s.base < time then return end
+      if #bytes > 0 and struct.unpack(ENTRY, bytes) + s.base < time then return 0 end
     end
+    return 0
   end
 
   local function refund(s, l, cost, mark)
-    local time = tonumber(mark)
-    if s.used < cost or time < s.oldest_at then return end
+    local time, back = tonumber(mark), 0
+    if s.used == 0 or time < s.oldest_at then return 0 end
     if time == s.newest_at then
-      s.used, s.newest_cost = s.used - cost, max(s.newest_cost - cost, 0)
-      if s.used == 0 then return clear(s) end
-      if s.newest_cost == 0 then drop_newest(s) end
+      back = min(cost, s.newest_cost)
+      s.used, s.newest_cost = s.used - back, s.newest_cost - back
+    else
+      back = lower(s, time, cost)
+    end
+    if s.used == 0 then clear(s) else drop_newest(s) end
+    return back
+  end
+
+  local function charge(s, l, cost)
+    if s.used == 0 then
+      clear(s)
+      s.used, s.newest_cost, s.newest_at, s.oldest_at = cost, cost, now, now
       return
     end
-    lower(s, time, cost)
+    local time = max(now, s.newest_at)
+    s.used = s.used + cost
+    if time == s.newest_at then
+      s.newest_cost = s.newest_cost + cost
+      return
+    end
+    push(s)
+    s.newest_at, s.newest_cost = time, cost
   end
 
   meters.G = {
@@ -131,20 +149,10 @@ do
       if over <= 0 then return ALLOW end
       return left(frees(s, over, l.period))
     end,
-    charge = function(s, l, cost)
-      if s.used == 0 then
-        clear(s)
-        s.used, s.newest_cost, s.newest_at, s.oldest_at = cost, cost, now, now
-        return
-      end
-      local time = max(now, s.newest_at)
-      s.used = s.used + cost
-      if time == s.newest_at then
-        s.newest_cost = s.newest_cost + cost
-        return
-      end
-      push(s)
-      s.newest_at, s.newest_cost = time, cost
+    charge = charge,
+    overdraw = function(s, l, cost)
+      local most = min(cost, COUNT_MAX - s.used)
+      if most > 0 then charge(s, l, most) end
     end,
     status = function(s, l)
       local reset = 0

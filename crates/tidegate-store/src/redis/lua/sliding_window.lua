@@ -64,13 +64,17 @@ do
     charge = function(s, l, cost) s.c = s.c + cost end,
     mark = function(s) return string.format('%.0f', s.a) end,
     refund = function(s, l, cost, mark)
-      local start = tonumber(mark)
+      local start, back = tonumber(mark), 0
       if s.a == start then
-        s.c = max(s.c - cost, 0)
-      elseif s.a == start + l.period then
-        s.b = max(s.b - cost, 0)
+        back = min(cost, s.c)
+        s.c = s.c - back
+      elseif s.a == later(start, l.period) then
+        back = min(cost, s.b)
+        s.b = s.b - back
       end
+      return back
     end,
+    overdraw = function(s, l, cost) s.c = min(s.c + cost, COUNT_MAX) end,
     status = function(s, l)
       local reset = 0
       if s.c > 0 then

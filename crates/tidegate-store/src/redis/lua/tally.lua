@@ -29,9 +29,9 @@ for i = 1, #there, 2 do
   elseif field == 'n' then
     started = tonumber(value)
   else
-    local slots, heard, ends, short = string.match(value, '^(%d+) (%d+) (%d+) (%d)$')
+    local slots, last, ends, short = string.match(value, '^(%d+) (%d+) (%d+) (%d)$')
     if field == me then
-      if tonumber(heard) >= number then return { OVERTAKEN, '0' } end
+      if tonumber(last) >= number then return { OVERTAKEN, '0' } end
       me_too = short == '1' and tonumber(ends) > now
     elseif tonumber(ends) <= now then
       gone[#gone + 1] = field
@@ -42,7 +42,7 @@ for i = 1, #there, 2 do
     end
     -- Noted while this clock was ahead: a replica that is gone would keep its slots until then.
     if tonumber(ends) > now + lease then
-      ahead[#ahead + 1] = { field, slots .. ' ' .. heard .. ' ' .. text(now + lease) .. ' ' .. short }
+      ahead[#ahead + 1] = { field, slots .. ' ' .. last .. ' ' .. text(now + lease) .. ' ' .. short }
     end
   end
 end
@@ -58,7 +58,7 @@ if window == known then
   started = math.max(started - unused, 0)
   local left, room = math.max(limit - started, 0), want
   if in_flight > 0 then
-    -- While others come short, they are left what they lack of their part.
+    -- While other replicas are short of slots, what they lack of their part is left to them.
     local claims = #lacking + 1
     local part = math.max(math.floor(in_flight / claims), 1)
     local own = part

@@ -1,4 +1,4 @@
--- A replica is still there: what it holds, as it last said, stays its own.
+-- A replica is still alive: the slots that it last reported stay its own.
 local time = redis.call('TIME')
 local me, held, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local ends = tonumber(time[1]) * 1000000 + tonumber(time[2]) + lease

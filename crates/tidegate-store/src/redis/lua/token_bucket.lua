@@ -32,9 +32,23 @@ do
       return ceil(over / l.per_us)
     end,
     charge = function(s, l, cost) set_debt(s, l, debt(s, l) + cost * l.interval) end,
-    -- Exact: a debt that has run out meanwhile would have done so without the charge, too.
-    mark = function() return '' end,
-    refund = function(s, l, cost) set_debt(s, l, max(debt(s, l) - cost * l.interval, 0)) end,
+    mark = function(s, l) return string.format('%.0f %.0f %.0f %.0f %.0f', s.a, s.b, s.c, l.interval, l.full) end,
+    -- What is still owed of the charge that left the mark; an empty mark is one of a charge that nothing is known of.
+    refund = function(s, l, cost, mark)
+      local owed, most = debt(s, l), l.full
+      if mark ~= '' then
+        local a, b, c, interval, full = mark:match('(%d+) (%d+) (%d+) (%d+) (%d+)')
+        if tonumber(interval) ~= l.interval or tonumber(full) ~= l.full or tonumber(c) ~= l.per_us then return 0 end
+        most = debt({ a = tonumber(a), b = tonumber(b), c = tonumber(c) }, l)
+      end
+      -- Compared before multiplied: no more than the burst is ever owed.
+      local back = min(min(cost, l.burst) * l.interval, most, owed)
+      set_debt(s, l, owed - back)
+      return floor(back / l.interval)
+    end,
+    overdraw = function(s, l, cost)
+      set_debt(s, l, min(debt(s, l) + min(cost, l.burst) * l.interval, l.full))
+    end,
     status = function(s, l) return floor((l.full - debt(s, l)) / l.interval), left(s.a) end,
   }
 end
