@@ -1,0 +1,246 @@
+"""The client for threads: connections are kept and used again, and no call takes longer than the deadline.
+
+A hit must not be charged twice. So only what failed before anything was sent is tried again: connecting. A connection
+that the server has closed is noticed before it is used.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from ssl import SSLContext, SSLError
+from types import TracebackType
+from typing import Any
+
+from tidegate import _http
+from tidegate.decision import Answer, Decision, OnFailure, Request, Together, Unreachable
+
+
+class Client:
+    """Asks a server over HTTP. One is enough for a process: it is for many threads, and survives a fork."""
+
+    def __init__(
+        self,
+        server: str | None = None,
+        *,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        deadline: float = _http.DEADLINE_S,
+        on_failure: OnFailure = "allow",
+        ssl_context: SSLContext | None = None,
+        on_error: Callable[[Unreachable], object] | None = None,
+    ) -> None:
+        self._settings = _http.Settings(server, token, token_file, deadline, on_failure, ssl_context, on_error)
+        self._pool = _Pool()
+
+    def hit(self, limiter: str, key: str, cost: int = 1) -> Decision:
+        """May this happen now? It is charged if so."""
+        return self.ask(Request(limiter, key, cost=cost))
+
+    def peek(self, limiter: str, key: str, cost: int = 1) -> Decision:
+        """Would a hit be allowed? Nothing is charged."""
+        return self.ask(Request(limiter, key, cost=cost, peek=True))
+
+    def ask(self, request: Request) -> Decision:
+        """Any request, also by attributes."""
+        try:
+            return _http.one(self._post("/v1/hit", request.to_json()))
+        except Unreachable as error:
+            return self._settings.without_server(error)
+
+    def hits(self, requests: Sequence[Request]) -> list[Answer]:
+        """Up to 1,000 requests in one round trip, each decided by itself and answered in its place."""
+        try:
+            return _http.many(self._post("/v1/hits", _http.hits_body(requests, together=False)))
+        except Unreachable as error:
+            return [self._settings.without_server(error)] * len(requests)
+
+    def hits_together(self, requests: Sequence[Request]) -> Together:
+        """Up to 32 requests that are charged together or not at all."""
+        try:
+            return _http.together(self._post("/v1/hits", _http.hits_body(requests, together=True)))
+        except Unreachable as error:
+            decision = self._settings.without_server(error)
+            return Together(decision.allowed, [decision] * len(requests))
+
+    def close(self) -> None:
+        """Closes the connections that are kept. Later calls open others."""
+        self._pool.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _post(self, path: str, body: object) -> _http.Reply:
+        until = time.monotonic() + self._settings.deadline
+        try:
+            connection = self._pool.take() or self._connect(until)
+            return self._exchange(connection, self._settings.post(path, body), until)
+        except OSError as error:
+            raise Unreachable(f"{error or 'no answer'} within {self._settings.deadline} s") from error
+
+    def _exchange(self, connection: _Connection, request: bytes, until: float) -> _http.Reply:
+        try:
+            reply = connection.exchange(request, until)
+        except BaseException:
+            connection.close()
+            raise
+        if reply.keeps_connection:
+            self._pool.put(connection)
+        else:
+            connection.close()
+        return reply
+
+    def _connect(self, until: float) -> _Connection:
+        """Tries until the deadline: nothing was sent yet, so nothing can be charged twice."""
+        pause = _http.RETRY_PAUSE_S
+        while True:
+            try:
+                return _Connection(self._settings, self._pool.addresses, until)
+            except SSLError:
+                raise
+            except OSError:
+                if time.monotonic() + pause >= until:
+                    raise
+                time.sleep(pause)
+                pause *= 2
+
+
+class _Pool:
+    """Connections that nobody uses at the moment. A process that was forked has none of its parent's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._idle: list[_Connection] = []
+        # Looking up a name has no timeout of its own; another thread does it, and the caller goes on at the deadline.
+        self._lookup = futures.ThreadPoolExecutor(1, "tidegate-lookup")
+
+    def take(self) -> _Connection | None:
+        while True:
+            with self._lock:
+                if self._process != os.getpid():
+                    self._begin()
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if connection.is_quiet():
+                return connection
+            connection.close()
+
+    def put(self, connection: _Connection) -> None:
+        with self._lock:
+            if len(self._idle) < _http.IDLE_CONNECTIONS_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def addresses(self, host: str, port: int, until: float) -> list[tuple[Any, ...]]:
+        if host.replace(".", "").isdigit() or ":" in host:
+            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        future = self._lookup.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        try:
+            return future.result(_left(until))
+        except futures.TimeoutError as error:
+            future.cancel()
+            raise TimeoutError(f"looking up {host}: no answer") from error
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+class _Connection(io.RawIOBase):
+    """A socket whose every step has what is left until the deadline."""
+
+    def __init__(
+        self,
+        settings: _http.Settings,
+        addresses: Callable[[str, int, float], list[tuple[Any, ...]]],
+        until: float,
+    ) -> None:
+        self._until = until
+        self._socket = _open(addresses(settings.host, settings.port, until), until)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if settings.ssl:
+                self._socket.settimeout(_left(until))
+                self._socket = settings.ssl.wrap_socket(self._socket, server_hostname=settings.host)
+        except BaseException:
+            self._socket.close()
+            raise
+        self._reader = io.BufferedReader(self)
+
+    def exchange(self, request: bytes, until: float) -> _http.Reply:
+        self._until = until
+        self._socket.settimeout(_left(until))
+        self._socket.sendall(request)
+        reader = _http.read_reply()
+        wanted = next(reader)
+        try:
+            while True:
+                wanted = reader.send(self._read(wanted))
+        except StopIteration as end:
+            reply: _http.Reply = end.value
+            return reply
+
+    def _read(self, wanted: int) -> bytes:
+        is_line = wanted == _http.LINE
+        got = self._reader.readline(_http.LINE_BYTES_MAX) if is_line else self._reader.read(wanted)
+        if (is_line and not got.endswith(b"\n")) or len(got) < wanted:
+            raise ConnectionResetError("the server closed the connection before its answer was whole")
+        return got
+
+    def is_quiet(self) -> bool:
+        """Whether it is as it should be between two requests: neither closed by the server nor with bytes to read."""
+        if not hasattr(select, "poll"):
+            return not select.select([self._socket], [], [], 0)[0]
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._socket.settimeout(_left(self._until))
+        return self._socket.recv_into(buffer)
+
+    def close(self) -> None:
+        if hasattr(self, "_socket"):
+            self._socket.close()
+        super().close()
+
+
+def _open(addresses: list[tuple[Any, ...]], until: float) -> socket.socket:
+    error: OSError = OSError("no address")
+    for family, kind, protocol, _, address in addresses:
+        opened = socket.socket(family, kind, protocol)
+        try:
+            opened.settimeout(_left(until))
+            opened.connect(address)
+            return opened
+        except OSError as failed:
+            opened.close()
+            error = failed
+    raise error
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("no answer")
+    return left
