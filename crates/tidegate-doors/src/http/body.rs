@@ -3,8 +3,9 @@
 use super::bounds::BODY_DISCARD_MAX;
 use super::problem::Problem;
 use bytes::Bytes;
-use http::HeaderMap;
 use http::header::EXPECT;
+use http::request::Parts;
+use http::{StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use std::future::poll_fn;
@@ -14,25 +15,13 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// The whole body. One that came with the head, as nearly all do, is not copied.
-pub(crate) async fn read(
-    headers: &HeaderMap,
-    mut body: Incoming,
-    max: usize,
-    within: Duration,
-) -> Result<Bytes, Problem> {
+pub(crate) async fn read(body: &mut Incoming, max: usize, within: Duration) -> Result<Bytes, Problem> {
     if body.size_hint().lower() > max as u64 {
-        // A client that waits for "100 Continue" has sent nothing yet.
-        if !headers.contains_key(EXPECT) {
-            discard(&mut body, within).await;
-        }
         return Err(too_large(max));
     }
-    match collect_within(&mut body, max, within).await {
+    match collect_within(body, max, within).await {
         Some(Ok(Collected::Whole(bytes))) => Ok(bytes),
-        Some(Ok(Collected::TooLarge)) => {
-            discard(&mut body, within).await;
-            Err(too_large(max))
-        }
+        Some(Ok(Collected::TooLarge)) => Err(too_large(max)),
         Some(Err(_)) => Err(Problem::new(400, "bad_body", "the body broke off or is not framed as HTTP says").close()),
         None => {
             let detail = format!("the body did not come within {} ms; send it at once", within.as_millis());
@@ -79,10 +68,21 @@ async fn collect(body: &mut Incoming, max: usize) -> Result<Collected, hyper::Er
     Ok(if whole.len() > max { Collected::TooLarge } else { Collected::Whole(whole) })
 }
 
-/// How long a body that will be refused is read, so that its sender gets to see the answer.
+/// Has the client to be let finish, so that it gets to see its answer? HTTP/1.1 reads what is left of a body that is not too large by itself. HTTP/2
+/// resets the stream behind the answer, as it may, and curl 7.88 then reports the reset instead of the answer (a refused POST in one of four).
+/// A client that waits for "100 Continue" has sent nothing yet, and one whose body came too late had its time.
+pub(crate) fn is_to_be_discarded(head: &Parts, body: &Incoming, status: StatusCode) -> bool {
+    !body.is_end_stream()
+        && (head.version == Version::HTTP_2 || status == StatusCode::PAYLOAD_TOO_LARGE)
+        && status != StatusCode::REQUEST_TIMEOUT
+        && !head.headers.contains_key(EXPECT)
+}
+
+/// How long a body that nobody reads is waited for.
 const DISCARD_TIME: Duration = Duration::from_secs(1);
 
-async fn discard(body: &mut Incoming, within: Duration) {
+/// Reads what is left of a body, within bounds.
+pub(crate) async fn discard(body: &mut Incoming, within: Duration) {
     let mut left = BODY_DISCARD_MAX;
     let reading = async {
         while let Some(Ok(frame)) = body.frame().await {

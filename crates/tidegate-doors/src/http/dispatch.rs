@@ -30,7 +30,7 @@ pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>) -
     panic_point("http");
     let door = &*client.door;
     let started = door.gate.now();
-    let (mut parts, body) = request.into_parts();
+    let (mut parts, mut body) = request.into_parts();
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let found = find(&parts.method, parts.uri.path());
     let (entered, page) = {
@@ -39,7 +39,7 @@ pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>) -
     };
     let reply = match entered {
         Ok(Entered::Route(route, caller)) => {
-            let act = act(client, route, caller, &parts, &found, body, upgrade);
+            let act = act(client, route, caller, &parts, &found, &mut body, upgrade);
             // Decisions wait for nobody; all else takes turns, so that pages and listings cannot lock them out.
             if route.action.decides() { act.await } else { Box::pin(in_turns(act)).await }
         }
@@ -47,6 +47,9 @@ pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>) -
         Err(problem) => Err(problem),
     };
     let mut reply = reply.unwrap_or_else(Problem::into_reply);
+    if body::is_to_be_discarded(&parts, &body, reply.status()) {
+        body::discard(&mut body, door.settings.body_timeout).await;
+    }
     client.bound(&mut reply).unwrap_or_else(|problem| reply = problem.into_reply());
     if let Some(page) = page {
         page.open(&mut reply);
@@ -92,14 +95,14 @@ async fn act(
     caller: Caller,
     parts: &Parts,
     found: &Found<'_>,
-    body: Incoming,
+    body: &mut Incoming,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Reply, Problem> {
     let (limiter, key) = if let Found::Route { limiter, key, .. } = *found { (limiter, key) } else { ("", "") };
     let door = &*client.door;
     let query = parts.uri.query();
     let max = if route.action == Action::Hits { BATCH_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
-    let body = body::read(&parts.headers, body, max, door.settings.body_timeout);
+    let body = body::read(body, max, door.settings.body_timeout);
     match route.action {
         Action::Hit => hit::answer(door, &caller, &body.await?).await,
         Action::Hits => hits::answer(door, &caller, &body.await?).await,

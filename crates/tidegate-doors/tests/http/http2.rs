@@ -181,16 +181,56 @@ fn m6_requests_under_way_are_capped_as_connections_are() {
     });
 }
 
-/// The error code of the GOAWAY among these frames.
-fn goaway(mut frames: &[u8]) -> Option<u32> {
-    while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = frames {
-        let (payload, rest) = rest.split_at_checked(u32::from_be_bytes([0, *a, *b, *c]) as usize)?;
-        if let (7, [_, _, _, _, code @ ..]) = (*kind, payload) {
-            return Some(u32::from_be_bytes(code.get(..4)?.try_into().ok()?));
-        }
-        frames = rest;
+/// The kinds and payloads of these frames.
+fn frames(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut frames = Vec::new();
+    while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = bytes
+        && let Some((payload, rest)) = rest.split_at_checked(u32::from_be_bytes([0, *a, *b, *c]) as usize)
+    {
+        frames.push((*kind, payload));
+        bytes = rest;
     }
-    None
+    frames
+}
+
+/// The error code of the GOAWAY among these frames.
+fn goaway(bytes: &[u8]) -> Option<u32> {
+    let (_, payload) = frames(bytes).into_iter().find(|(kind, _)| *kind == 7)?;
+    Some(u32::from_be_bytes(payload.get(4..8)?.try_into().ok()?))
+}
+
+/// A refusal that comes before the body was followed by RST_STREAM, as HTTP/2 permits; curl 7.88, which sends the body in a write of its own, then
+/// reported the reset and not the refusal.
+#[test]
+fn a_refused_body_is_let_finish() {
+    const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0_a_ping_";
+    let server = Server::start();
+    let came = server.runtime.block_on(async {
+        let mut tcp = TcpStream::connect(server.address).await.unwrap();
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+        // POST http://localhost/nowhere, and no END_STREAM.
+        let block = b"\x83\x86\x44\x08/nowhere\x41\x09localhost";
+        bytes.extend([0, 0, u8::try_from(block.len()).unwrap(), 1, 4, 0, 0, 0, 1]);
+        bytes.extend(block);
+        bytes.extend(PING);
+        tcp.write_all(&bytes).await.unwrap();
+        let mut came = Vec::new();
+        let has = |came: &[u8], kind| frames(came).iter().any(|(other, _)| *other == kind);
+        while !has(&came, 6) {
+            assert_ne!(tcp.read_buf(&mut came).await.unwrap(), 0);
+        }
+        tcp.write_all(b"\0\0\x02\0\x01\0\0\0\x01{}").await.unwrap();
+        while !has(&came, 0) {
+            assert_ne!(tcp.read_buf(&mut came).await.unwrap(), 0);
+        }
+        tcp.write_all(PING).await.unwrap();
+        while frames(&came).iter().filter(|(kind, _)| *kind == 6).count() < 2 {
+            assert_ne!(tcp.read_buf(&mut came).await.unwrap(), 0);
+        }
+        came
+    });
+    let kinds: Vec<u8> = frames(&came).iter().map(|(kind, _)| *kind).collect();
+    assert!(kinds.contains(&1) && !kinds.contains(&3), "an answer, and no RST_STREAM: {kinds:?}");
 }
 
 /// CVE-2023-44487: requests that are taken back at once cost their sender the connection.
