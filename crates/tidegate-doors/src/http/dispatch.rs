@@ -9,7 +9,7 @@ use super::operate::{self, Operation};
 use super::problem::Problem;
 use super::reply::{Reply, feed_reply, json_reply, text_reply};
 use super::reply_body::ReplyBody;
-use super::routes::{Action, Found, ROUTES, Route, find};
+use super::routes::{Action, Found, Part, ROUTES, Route, find};
 use super::{
     allowed, body, cors, counting, dashboard, decisions, health, hit, hits, host, keys, limiters, openapi, overrides,
     ratelimit, reserve, streams, top,
@@ -41,7 +41,10 @@ pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>) -
         Ok(Entered::Route(route, caller)) => {
             let act = act(client, route, caller, &parts, &found, &mut body, upgrade);
             // Decisions wait for nobody; all else takes turns, so that pages and listings cannot lock them out.
-            if route.action.decides() { act.await } else { Box::pin(in_turns(act)).await }
+            match route.part {
+                Part::Reserved => act.await,
+                Part::Shared => Box::pin(in_turns(act)).await,
+            }
         }
         Ok(Entered::Preflight(methods)) => Ok(cors::preflight_reply(&parts, methods)),
         Err(problem) => Err(problem),

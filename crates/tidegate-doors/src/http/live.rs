@@ -26,8 +26,8 @@ type Next = Pin<Box<dyn Future<Output = Instant> + Send + Sync>>;
 /// The body of it.
 pub(crate) struct Live {
     client: Arc<Client>,
-    lasting: Lasting,
-    caller: Caller,
+    /// As the rules in force know it: a token that is narrowed meanwhile sees less from the next event on.
+    caller: Lasting,
     /// What HTTP has not taken yet of the last event.
     unread: Bytes,
     held: Vec<Held>,
@@ -44,8 +44,7 @@ impl Live {
         let place = streams::lasting_place(client, &caller)?;
         Ok(Live {
             client: Arc::clone(client),
-            lasting: Lasting::new(&client.door.settings.access, caller.clone()),
-            caller,
+            caller: Lasting::new(&client.door.settings.access, caller),
             unread: Bytes::new(),
             held: Vec::new(),
             next: Some(wait(client, Instant::now())),
@@ -58,11 +57,11 @@ impl Live {
     fn tell(&mut self, told: Instant) {
         let door = &self.client.door;
         let last_words = |why: &str| Bytes::from(format!("event: error\ndata: {why}\n\n"));
-        if let Err(refusal) = self.lasting.check_scope(Scope::Read, door.gate.now()) {
+        if let Err(refusal) = self.caller.check_scope(Scope::Read, door.gate.now()) {
             self.unread = last_words(&refusal.detail);
             return;
         }
-        let event = Bytes::from(format!("data: {}\n\n", standing(door, &self.caller)));
+        let event = Bytes::from(format!("data: {}\n\n", standing(door, self.caller.caller())));
         match self.client.hold_all(std::iter::once(&event)) {
             Ok(held) => {
                 (self.unread, self.held) = (event, held);

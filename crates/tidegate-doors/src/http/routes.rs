@@ -3,6 +3,7 @@
 
 use crate::access::Needs::{self, Nothing, Session};
 use crate::access::Scope::{Check, Count, Operate, Publish, Read, Subscribe};
+use Part::{Reserved, Shared};
 use http::Method;
 
 /// What a route does; the file of the same name says how.
@@ -50,23 +51,13 @@ pub(crate) enum Action {
     Index,
 }
 
-impl Action {
-    /// Does somebody wait for it with a request of a user in hand? Such a one waits for nobody else.
-    pub(crate) fn decides(self) -> bool {
-        // Health checks decide whether there is a server at all.
-        matches!(
-            self,
-            Action::Hit
-                | Action::Allowed
-                | Action::Reserve
-                | Action::Commit
-                | Action::Cancel
-                | Action::Increment
-                | Action::Analyze
-                | Action::Livez
-                | Action::Readyz
-        )
-    }
+/// Which part of the processors answers a route. Every route says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// The one that is kept for decisions: somebody waits with a user's request in hand, or asks whether there is a server at all.
+    Reserved,
+    /// The other, in turns.
+    Shared,
 }
 
 /// A method and a path; `{limiter}` (or `{stream}`, `{reservation}`) and `{key}` stand for one segment each.
@@ -76,6 +67,7 @@ pub(crate) struct Route {
     pub(crate) template: &'static str,
     /// What it asks of its caller: a scope, or nothing.
     pub(crate) needs: Needs,
+    pub(crate) part: Part,
     pub(crate) action: Action,
     pub(crate) does: &'static str,
 }
@@ -84,10 +76,11 @@ const fn route(
     method: &'static str,
     template: &'static str,
     needs: Needs,
+    part: Part,
     action: Action,
     does: &'static str,
 ) -> Route {
-    Route { method, template, needs, action, does }
+    Route { method, template, needs, part, action, does }
 }
 
 pub(crate) const ROUTE_COUNT: usize = 40;
@@ -95,46 +88,46 @@ pub(crate) const ROUTE_COUNT: usize = 40;
 /// The most asked first.
 #[rustfmt::skip]
 pub(crate) static ROUTES: [Route; ROUTE_COUNT] = [
-    route("POST",   "/v1/hit", Needs::Scope(Check), Action::Hit, "may this happen now? {\"limiter\",\"key\"} or {\"domain\",\"attributes\"}"),
-    route("POST",   "/v1/hits", Needs::Scope(Check), Action::Hits, "many at once: {\"requests\":[as /v1/hit],\"together\":false}"),
-    route("POST",   "/v1/reserve", Needs::Scope(Check), Action::Reserve, "a charge that can be given back: {\"limiter\",\"key\",\"cost\",\"for\":\"30s\"}"),
-    route("POST",   "/v1/reservations/{reservation}/commit", Needs::Scope(Check), Action::Commit, "its real cost: {\"cost\":3}"),
-    route("DELETE", "/v1/reservations/{reservation}", Needs::Scope(Check), Action::Cancel, "give all of it back"),
-    route("GET",    "/v1/allowed", Needs::Scope(Check), Action::Allowed, "the same as a query: ?user=U&ip=I[&domain=D][&deny_status=403], or user_header=FIELD"),
-    route("POST",   "/json", Needs::Scope(Check), Action::RateLimit, "Envoy's rate limit request as JSON: {\"domain\",\"descriptors\"}"),
-    route("GET",    "/v1/limiters", Needs::Scope(Read), Action::Limiters, "all limiters"),
-    route("GET",    "/v1/limiters/{limiter}", Needs::Scope(Read), Action::Limiter, "one limiter"),
-    route("POST",   "/v1/limiters/{limiter}/enable", Needs::Scope(Operate), Action::Enable, "limits apply"),
-    route("POST",   "/v1/limiters/{limiter}/disable", Needs::Scope(Operate), Action::Disable, "everything is allowed and nothing counted"),
-    route("GET",    "/v1/limiters/{limiter}/keys", Needs::Scope(Read), Action::Keys, "its keys: ?state=tracked|blocked|overridden[&most=N][&after=CURSOR]"),
-    route("GET",    "/v1/limiters/{limiter}/top", Needs::Scope(Read), Action::Top, "the keys that come first: ?by=hits|denials|blocked[&n=20]"),
-    route("DELETE", "/v1/limiters/{limiter}/blocks", Needs::Scope(Operate), Action::UnblockAll, "unblock all its keys"),
-    route("GET",    "/v1/limiters/{limiter}/keys/{key}", Needs::Scope(Read), Action::Key, "peek, with an explanation"),
-    route("PUT",    "/v1/limiters/{limiter}/keys/{key}/block", Needs::Scope(Operate), Action::Block, "block: {\"for\":\"10m\"}"),
-    route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Needs::Scope(Operate), Action::Unblock, "unblock"),
-    route("PUT",    "/v1/limiters/{limiter}/keys/{key}/limits", Needs::Scope(Operate), Action::Override, "other limits for one key: {\"limits\":[\"100 per minute\"],\"for\":\"1h\",\"reason\":\"…\"}"),
-    route("DELETE", "/v1/limiters/{limiter}/keys/{key}/limits", Needs::Scope(Operate), Action::ClearOverride, "the limiter's own again"),
-    route("GET",    "/v1/limiters/{limiter}/keys/{key}/decisions", Needs::Scope(Read), Action::Decisions, "its latest decisions: [?n=20] (last_decisions)"),
-    route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", Needs::Scope(Count), Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
-    route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", Needs::Scope(Count), Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
-    route("GET",    "/v1/live", Needs::Scope(Read), Action::Live, "how everything stands, once a second, as server-sent events"),
-    route("GET",    "/v1/audit", Needs::Scope(Read), Action::Audit, "who changed what, newest first: ?most=N[&before=NUMBER]"),
-    route("GET",    "/v1/streams", Needs::Scope(Read), Action::Streams, "all streams"),
-    route("POST",   "/v1/streams/{stream}/events", Needs::Scope(Publish), Action::Submit, "an event, as raw text"),
-    route("GET",    "/v1/streams/{stream}", Needs::Scope(Read), Action::Stream, "the events that incubate, at a clock value"),
-    route("GET",    "/v1/streams/{stream}/feed", Needs::Scope(Subscribe), Action::Feed, "its messages as server-sent events"),
-    route("POST",   "/only-once-event", Needs::Scope(Publish), Action::OnlyOnce, "an event for the first stream of that mode"),
-    route("POST",   "/strictly-once-event", Needs::Scope(Publish), Action::StrictlyOnce, "an event for the first stream of that mode"),
-    route("POST",   "/time-sync", Needs::Scope(Publish), Action::TimeSync, "20 times on /topic/time, 50 ms apart"),
-    route("GET",    "/ws", Session, Action::WebSocket, "STOMP 1.2 over WebSocket: /topic/STREAM, /app/STREAM, /topic/time"),
-    route("GET",    "/livez", Nothing, Action::Livez, "the process lives"),
-    route("GET",    "/readyz", Nothing, Action::Readyz, "it takes requests"),
-    route("GET",    "/healthcheck", Nothing, Action::Healthcheck, "the same as text, as envoyproxy/ratelimit has it"),
-    route("GET",    "/metrics", Needs::Scope(Read), Action::Metrics, "Prometheus"),
-    route("GET",    "/openapi.json", Nothing, Action::OpenApi, "all of this as OpenAPI 3.1"),
-    route("GET",    "/dashboard.js", Nothing, Action::Script, "the dashboard's script"),
-    route("GET",    "/dashboard.css", Nothing, Action::Style, "the dashboard's style"),
-    route("GET",    "/", Nothing, Action::Index, "this page; in a browser: the dashboard"),
+    route("POST",   "/v1/hit", Needs::Scope(Check), Reserved, Action::Hit, "may this happen now? {\"limiter\",\"key\"} or {\"domain\",\"attributes\"}"),
+    route("POST",   "/v1/hits", Needs::Scope(Check), Reserved, Action::Hits, "many at once: {\"requests\":[as /v1/hit],\"together\":false}"),
+    route("POST",   "/v1/reserve", Needs::Scope(Check), Reserved, Action::Reserve, "a charge that can be given back: {\"limiter\",\"key\",\"cost\",\"for\":\"30s\"}"),
+    route("POST",   "/v1/reservations/{reservation}/commit", Needs::Scope(Check), Reserved, Action::Commit, "its real cost: {\"cost\":3}"),
+    route("DELETE", "/v1/reservations/{reservation}", Needs::Scope(Check), Reserved, Action::Cancel, "give all of it back"),
+    route("GET",    "/v1/allowed", Needs::Scope(Check), Reserved, Action::Allowed, "the same as a query: ?user=U&ip=I[&domain=D][&deny_status=403], or user_header=FIELD"),
+    route("POST",   "/json", Needs::Scope(Check), Reserved, Action::RateLimit, "Envoy's rate limit request as JSON: {\"domain\",\"descriptors\"}"),
+    route("GET",    "/v1/limiters", Needs::Scope(Read), Shared, Action::Limiters, "all limiters"),
+    route("GET",    "/v1/limiters/{limiter}", Needs::Scope(Read), Shared, Action::Limiter, "one limiter"),
+    route("POST",   "/v1/limiters/{limiter}/enable", Needs::Scope(Operate), Shared, Action::Enable, "limits apply"),
+    route("POST",   "/v1/limiters/{limiter}/disable", Needs::Scope(Operate), Shared, Action::Disable, "everything is allowed and nothing counted"),
+    route("GET",    "/v1/limiters/{limiter}/keys", Needs::Scope(Read), Shared, Action::Keys, "its keys: ?state=tracked|blocked|overridden[&most=N][&after=CURSOR]"),
+    route("GET",    "/v1/limiters/{limiter}/top", Needs::Scope(Read), Shared, Action::Top, "the keys that come first: ?by=hits|denials|blocked[&n=20]"),
+    route("DELETE", "/v1/limiters/{limiter}/blocks", Needs::Scope(Operate), Shared, Action::UnblockAll, "unblock all its keys"),
+    route("GET",    "/v1/limiters/{limiter}/keys/{key}", Needs::Scope(Read), Shared, Action::Key, "peek, with an explanation"),
+    route("PUT",    "/v1/limiters/{limiter}/keys/{key}/block", Needs::Scope(Operate), Shared, Action::Block, "block: {\"for\":\"10m\"}"),
+    route("DELETE", "/v1/limiters/{limiter}/keys/{key}/block", Needs::Scope(Operate), Shared, Action::Unblock, "unblock"),
+    route("PUT",    "/v1/limiters/{limiter}/keys/{key}/limits", Needs::Scope(Operate), Shared, Action::Override, "other limits for one key: {\"limits\":[\"100 per minute\"],\"for\":\"1h\",\"reason\":\"…\"}"),
+    route("DELETE", "/v1/limiters/{limiter}/keys/{key}/limits", Needs::Scope(Operate), Shared, Action::ClearOverride, "the limiter's own again"),
+    route("GET",    "/v1/limiters/{limiter}/keys/{key}/decisions", Needs::Scope(Read), Shared, Action::Decisions, "its latest decisions: [?n=20] (last_decisions)"),
+    route("POST",   "/v1/limiters/{limiter}/keys/{key}/increment", Needs::Scope(Count), Reserved, Action::Increment, "count: {\"count\":1,\"timestamp\":SECONDS} (buckets)"),
+    route("POST",   "/v1/limiters/{limiter}/keys/{key}/analyze", Needs::Scope(Count), Reserved, Action::Analyze, "has it reached a limit? then it is blocked (buckets)"),
+    route("GET",    "/v1/live", Needs::Scope(Read), Shared, Action::Live, "how everything stands, once a second, as server-sent events"),
+    route("GET",    "/v1/audit", Needs::Scope(Read), Shared, Action::Audit, "who changed what, newest first: ?most=N[&before=NUMBER]"),
+    route("GET",    "/v1/streams", Needs::Scope(Read), Shared, Action::Streams, "all streams"),
+    route("POST",   "/v1/streams/{stream}/events", Needs::Scope(Publish), Shared, Action::Submit, "an event, as raw text"),
+    route("GET",    "/v1/streams/{stream}", Needs::Scope(Read), Shared, Action::Stream, "the events that incubate, at a clock value"),
+    route("GET",    "/v1/streams/{stream}/feed", Needs::Scope(Subscribe), Shared, Action::Feed, "its messages as server-sent events"),
+    route("POST",   "/only-once-event", Needs::Scope(Publish), Shared, Action::OnlyOnce, "an event for the first stream of that mode"),
+    route("POST",   "/strictly-once-event", Needs::Scope(Publish), Shared, Action::StrictlyOnce, "an event for the first stream of that mode"),
+    route("POST",   "/time-sync", Needs::Scope(Publish), Shared, Action::TimeSync, "20 times on /topic/time, 50 ms apart"),
+    route("GET",    "/ws", Session, Shared, Action::WebSocket, "STOMP 1.2 over WebSocket: /topic/STREAM, /app/STREAM, /topic/time"),
+    route("GET",    "/livez", Nothing, Reserved, Action::Livez, "the process lives"),
+    route("GET",    "/readyz", Nothing, Reserved, Action::Readyz, "it takes requests"),
+    route("GET",    "/healthcheck", Nothing, Reserved, Action::Healthcheck, "the same as text, as envoyproxy/ratelimit has it"),
+    route("GET",    "/metrics", Needs::Scope(Read), Shared, Action::Metrics, "Prometheus"),
+    route("GET",    "/openapi.json", Nothing, Shared, Action::OpenApi, "all of this as OpenAPI 3.1"),
+    route("GET",    "/dashboard.js", Nothing, Shared, Action::Script, "the dashboard's script"),
+    route("GET",    "/dashboard.css", Nothing, Shared, Action::Style, "the dashboard's style"),
+    route("GET",    "/", Nothing, Shared, Action::Index, "this page; in a browser: the dashboard"),
 ];
 
 /// What a method and a path lead to. `limiter` (or the stream) and `key` are still percent-encoded.
@@ -227,6 +220,17 @@ mod tests {
                 _ => Needs::Scope(Publish),
             };
             assert_eq!(route.needs, expected, "{} {}", route.method, route.template);
+        }
+    }
+
+    /// `/v1/hits` and `/json` are decisions, and stood in line behind listings.
+    #[test]
+    fn m6_every_decision_and_health_check_has_the_reserved_part() {
+        for route in &ROUTES {
+            let decides = matches!(route.needs, Needs::Scope(Check | Count));
+            let is_health = matches!(route.template, "/livez" | "/readyz" | "/healthcheck");
+            let expected = if decides || is_health { Reserved } else { Shared };
+            assert_eq!(route.part, expected, "{} {}", route.method, route.template);
         }
     }
 

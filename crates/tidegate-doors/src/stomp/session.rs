@@ -361,11 +361,11 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         };
         let place = self.place()?;
         let label = Label { id: id.to_owned(), destination: destination.to_owned(), acknowledges };
+        let caller = (self.context.caller.clone(), self.context.gate.clone());
         let task = match &stream {
-            None => self.tasks.spawn(follow_time(self.context.time.subscribe(), label, self.out.clone())),
+            None => self.tasks.spawn(follow_time(self.context.time.subscribe(), label, self.out.clone(), caller)),
             Some(stream) => {
                 let unread = (Arc::clone(&self.context.budget.backlog), self.address);
-                let caller = (self.context.caller.clone(), self.context.gate.clone());
                 self.tasks.spawn(follow(Arc::clone(stream), from, label, self.out.clone(), unread, caller))
             }
         };

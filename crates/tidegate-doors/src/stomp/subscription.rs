@@ -86,11 +86,15 @@ pub(super) async fn follow_time<W: AsyncWrite + Unpin>(
     mut times: broadcast::Receiver<Bytes>,
     label: Label,
     out: Arc<Writer<W>>,
+    (mut caller, gate): (Lasting, Gate),
 ) -> Ended {
     let mut count = 0_u64;
     loop {
         match times.recv().await {
             Ok(time) => {
+                if let Err(refusal) = caller.check_scope(Scope::Subscribe, gate.now()) {
+                    return Ended::Refused(refusal);
+                }
                 count += 1;
                 let mut frame = Vec::new();
                 label.push_head(&mut frame, (count, None), "text/plain", time.len());

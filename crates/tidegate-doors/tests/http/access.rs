@@ -323,6 +323,39 @@ fn s5_a_feed_ends_before_its_next_message_when_its_token_is_revoked() {
     assert!(last.contains("event: error") && !last.contains("secret"), "{last}");
 }
 
+/// `/v1/live` listed for the caller as it was admitted: a token that was narrowed went on seeing everything.
+#[test]
+fn s5_what_a_live_feed_tells_narrows_with_its_token_and_ends_when_it_is_revoked() {
+    let (server, access) = server(rules());
+    let mut live = server.connect();
+    live.send("GET /v1/live", "authorization: Bearer tg_read\r\n");
+    let mut text = String::from_utf8_lossy(&live.buffer).into_owned();
+    let mut next = || {
+        while !text.contains("\n\n") {
+            let mut chunk = [0; 4096];
+            let count = std::io::Read::read(&mut live.stream, &mut chunk).unwrap();
+            assert!(count > 0, "ended: {text}");
+            text += &String::from_utf8_lossy(&chunk[..count]);
+        }
+        let (event, rest) = text.split_once("\n\n").map(|(event, rest)| (event.to_owned(), rest.to_owned())).unwrap();
+        text = rest;
+        event
+    };
+    let all = std::iter::from_fn(|| Some(next())).find(|event| event.contains("data: {")).unwrap();
+    assert!(all.contains("\"name\":\"two\"") && all.contains("\"table\""), "{all}");
+    let replace = |read: Vec<Token>| {
+        access.replace(Rules { tokens: Some(Tokens::new(read, Vec::new()).unwrap()), ..Rules::default() });
+    };
+    replace(vec![token("read", &[Scope::Read], Some(MINE), None)]);
+    // One may have been on its way.
+    let (_, narrowed) = (next(), next());
+    assert!(narrowed.contains("\"name\":\"api\"") && narrowed.contains("\"orders\""), "{narrowed}");
+    assert!(!narrowed.contains("\"name\":\"two\"") && !narrowed.contains("\"table\""), "{narrowed}");
+    replace(vec![token("read", &[Scope::Check], None, None)]);
+    let refused = std::iter::from_fn(|| Some(next())).find(|event| event.contains("event: error")).unwrap();
+    assert!(refused.contains("this needs the scope read"), "{refused}");
+}
+
 fn to_host(server: &Server, host: &str, request: &str, headers: &str) -> Response {
     let mut client = server.connect();
     client.send_to(host, request, headers);

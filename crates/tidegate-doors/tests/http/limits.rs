@@ -118,6 +118,10 @@ fn m6_one_token_does_not_take_all_connections() {
     eventually("places are given back", || ask(&mut server.connect(), "greedy").status == 200);
 }
 
+const PEEK: &str = r#"POST /v1/hit {"limiter":"burst","key":"u1","peek":true}"#;
+const HITS: &str = r#"POST /v1/hits {"requests":[{"limiter":"burst","key":"u1","peek":true}]}"#;
+const JSON: &str = r#"POST /json {"domain":"none","descriptors":[{"entries":[{"key":"user","value":"u1"}]}]}"#;
+
 /// Eight clients that paged through blocked keys raised the time of a hit to 29 ms: each page walked over the whole table in one go.
 #[test]
 fn m6_listings_hold_up_no_decision() {
@@ -125,20 +129,20 @@ fn m6_listings_hold_up_no_decision() {
     for key in 0..400_000 {
         let _ = server.gate.hit("ten", format!("key {key}")).unwrap();
     }
-    let median = |server: &Server| {
+    let median = |server: &Server, request: &str| {
         let mut client = server.connect();
         let mut took: Vec<Duration> = (0..200)
             .map(|_| {
                 let start = Instant::now();
-                client.send(HIT, "");
-                assert!(client.response().is_some());
+                client.send(request, "");
+                assert_eq!(client.response().unwrap().status, 200);
                 start.elapsed()
             })
             .collect();
         took.sort_unstable();
         took[took.len() / 2]
     };
-    let alone = median(&server);
+    let alone = median(&server, PEEK);
     let stop = std::sync::atomic::AtomicBool::new(false);
     let (beside, pages) = std::thread::scope(|scope| {
         let pagers: Vec<_> = (0..8)
@@ -154,10 +158,11 @@ fn m6_listings_hold_up_no_decision() {
                 })
             })
             .collect();
-        let beside = median(&server);
+        let beside = [PEEK, HITS, JSON].map(|decision| median(&server, decision));
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         (beside, pagers.into_iter().map(|pager| pager.join().unwrap()).sum::<u32>())
     });
-    println!("a hit takes {alone:?} alone, {beside:?} beside {pages} pages");
-    assert!(beside < Duration::from_millis(10) * slowness(), "{beside:?} beside pagers, {alone:?} alone");
+    println!("a hit takes {alone:?} alone, beside {pages} pages one, a batch and one of Envoy's {beside:?}");
+    let longest = beside.into_iter().max().unwrap();
+    assert!(longest < Duration::from_millis(10) * slowness(), "{beside:?} beside pagers, {alone:?} alone");
 }

@@ -133,3 +133,22 @@ fn s5_a_subscription_ends_before_its_next_message_when_its_token_is_revoked() {
     let _ = door.submit("secret");
     client.is_refused("unauthorized");
 }
+
+/// Who followed the time went on hearing it with a token that was revoked.
+#[test]
+fn s5_a_subscription_to_the_time_ends_with_its_token_too() {
+    let (door, access) = door();
+    let mut client = Client::open(door.address);
+    client.send(&connect("tg_subscribe"));
+    client.send("SUBSCRIBE\nid:1\ndestination:/topic/time\nreceipt:r\n\n\0");
+    assert!(matches!(client.hear(), Heard::Frame(command, ..) if command == "CONNECTED"));
+    assert_eq!(outcome(&mut client), "receipt");
+    let publish = Tokens::new(vec![token("publish", Scope::Publish, &[], None)], Vec::new()).unwrap();
+    access.replace(Rules { tokens: Some(publish), ..Rules::default() });
+    let mut other = Client::open(door.address);
+    other.send(&connect("tg_publish"));
+    other.send("SEND\ndestination:/app/time\nreceipt:r\n\n\0");
+    assert!(matches!(other.hear(), Heard::Frame(command, ..) if command == "CONNECTED"));
+    assert_eq!(outcome(&mut other), "receipt");
+    client.is_refused("unauthorized");
+}
