@@ -144,7 +144,8 @@ impl Gate {
         if plan.is_local() {
             return Ok(self.decide_plan(&plan, request));
         }
-        self.ask_store(plan, request).await
+        // Boxed beside a round trip: the embedded store's callers need not carry its future.
+        Box::pin(self.ask_store(plan, request)).await
     }
 
     /// May this happen now? Microseconds; no I/O. For the embedded store; see [`Gate::ask`].

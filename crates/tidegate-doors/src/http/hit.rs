@@ -2,18 +2,26 @@
 //!
 //! The body is checked field by field before the engine is asked, so a refusal charges nothing.
 
-use super::bounds::ATTRIBUTES_MAX;
+use super::body;
+use super::bounds::{ATTRIBUTES_MAX, BODY_BYTES_MAX};
 use super::door::Door;
 use super::fields::{cost, key, name, truth, wrong_type};
 use super::json::{self, Scalar, Value, duplicate_field, shorten};
 use super::problem::Problem;
 use super::reply::{DenyStatus, Explain, Reply, answer_reply};
 use crate::access::{Caller, Scope, What};
+use hyper::body::Incoming;
 use std::borrow::Cow;
 use tidegate::{Intent, Request, Target};
 
+/// Reads the body and answers it.
+pub(crate) async fn answer(door: &Door, caller: &Caller, body: &mut Incoming) -> Result<Reply, Problem> {
+    let body = body::read(body, BODY_BYTES_MAX, door.settings.body_timeout).await?;
+    answer_body(door, caller, &body).await
+}
+
 /// Answers one body.
-pub(crate) async fn answer(door: &Door, caller: &Caller, body: &[u8]) -> Result<Reply, Problem> {
+pub(crate) async fn answer_body(door: &Door, caller: &Caller, body: &[u8]) -> Result<Reply, Problem> {
     let hit = Hit::read(body)?;
     let attributes = hit.attributes();
     let request = hit.request(&attributes)?;
