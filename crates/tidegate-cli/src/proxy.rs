@@ -5,7 +5,7 @@ use crate::log::{self, LogFormat};
 use crate::serve::access::AccessReloader;
 use crate::serve::certificates::Certificates;
 use crate::serve::signals::{self, Signal, Signals};
-use crate::serve::{banner, notify, store, tending};
+use crate::serve::{audit, banner, notify, store, tending};
 use crate::watch::Watch;
 use crate::{human, panics, room};
 use std::net::{SocketAddr, TcpListener};
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidegate::{Gate, Limit};
 use tidegate_doors::access::Access;
+use tidegate_doors::audit::{Audit, Change};
 use tidegate_proxy::{Policy, Proxy, Settings, WhenLimited};
 use tracing::{error, info, warn};
 
@@ -84,8 +85,8 @@ async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: 
     // The state that `serve` keeps on disk is not this process's.
     let (gate, watching) = store::open(&whole, None).await?;
     let listening = Listening { admin: config.admin, ..Listening::default() };
-    let mut access = AccessReloader::start(&whole, listening);
-    let mut certificates = Certificates::open(&whole.tls.in_use(None, Some(config)), gate.now())?;
+    let access = AccessReloader::start(&whole, listening);
+    let certificates = Certificates::open(&whole.tls.in_use(None, Some(config)), gate.now())?;
     let proxy = start(config, &gate, access.access(), &certificates)?;
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let housekeeping = Store { path: None, ..whole.store.clone() };
@@ -99,6 +100,16 @@ async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: 
         describe(config, &gate)
     ));
     notify::tell("READY=1");
+    let mut reloader = Reloader {
+        args,
+        started: config,
+        audit: audit::for_the_log(&whole),
+        in_force: Config { proxy: Some(config.clone()), ..whole },
+        proxy: &proxy,
+        gate: &gate,
+        access,
+        certificates,
+    };
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let outcome = loop {
@@ -108,20 +119,19 @@ async fn forward(args: &Args, whole: Config, config: &config::Proxy, mut watch: 
                     info!("{name}: stopping; a second one ends at once");
                     break Ok(());
                 }
-                Signal::Reload if watch.is_some() => {
-                    reload_file(args, config, &proxy, &gate, &mut access, &mut certificates);
-                }
+                Signal::Reload if watch.is_some() => reloader.reload("SIGHUP").await,
                 Signal::Reload => {
                     info!("no file to reload: started without one");
-                    certificates.read_again(gate.now());
+                    reloader.certificates.read_again(gate.now());
                 }
             },
             _ = look.tick() => {
-                access.look();
+                reloader.access.look();
                 if watch.as_mut().is_some_and(Watch::has_changed) {
-                    reload_file(args, config, &proxy, &gate, &mut access, &mut certificates);
+                    reloader.reload(CHANGE_OF_THE_FILE).await;
                 }
-                certificates.look(gate.now());
+                reloader.note_tokens(CHANGE_OF_THE_FILE).await;
+                reloader.certificates.look(gate.now());
             }
             () = panics::first() => break Err(panics::LAST_WORDS.to_owned()),
         }
@@ -211,25 +221,56 @@ fn settings(config: &config::Proxy, policy: &Policy) -> Settings {
     Settings { max_connections: wanted.min(room), client_timeout, log_lines_lost: log::lost, ..default }
 }
 
-fn reload_file(
-    args: &Args,
-    running: &config::Proxy,
-    proxy: &Proxy,
-    gate: &Gate,
-    access: &mut AccessReloader,
-    certificates: &mut Certificates,
-) {
-    let reloaded = load(args, config::load_again).and_then(|(whole, config)| {
-        gate.reload(&whole.policy).map_err(|error| format!("error: {error}"))?;
-        access.replace(&whole);
-        Ok((whole.tls, config))
-    });
-    match reloaded {
-        Ok((tls, config)) => {
-            certificates.reload(&tls.in_use(None, Some(&config)), gate.now());
-            reload(running, &config, proxy, gate);
+/// Who changes what is changed without a word to the process.
+const CHANGE_OF_THE_FILE: &str = "change of the file";
+
+/// What a reload of `tidegate proxy` changes.
+struct Reloader<'p> {
+    args: &'p Args,
+    /// What the process started with.
+    started: &'p config::Proxy,
+    /// What is in force, with what was typed over it.
+    in_force: Config,
+    proxy: &'p Proxy,
+    gate: &'p Gate,
+    access: AccessReloader,
+    certificates: Certificates,
+    audit: Arc<Audit>,
+}
+
+impl Reloader<'_> {
+    /// Reads the file again; `who` asked for it.
+    async fn reload(&mut self, who: &str) {
+        let gate = self.gate;
+        let reloaded = load(self.args, config::load_again).and_then(|(whole, config)| {
+            gate.reload(&whole.policy).map_err(|error| format!("error: {error}"))?;
+            Ok((whole, config))
+        });
+        match reloaded {
+            Ok((whole, config)) => {
+                self.access.replace(&whole);
+                self.certificates.reload(&whole.tls.in_use(None, Some(&config)), gate.now());
+                reload(self.started, &config, self.proxy, gate);
+                let new = Config { proxy: Some(config), ..whole };
+                self.note(who, "reload", audit::difference(&self.in_force, &new)).await;
+                self.in_force = new;
+                self.note_tokens(who).await;
+            }
+            Err(problems) => error!("the file is refused, and the policy stays as it was:\n{problems}"),
         }
-        Err(problems) => error!("the file is refused, and the policy stays as it was:\n{problems}"),
+    }
+
+    /// Notes the tokens that came, went or changed, if any did.
+    async fn note_tokens(&mut self, who: &str) {
+        if let Some(detail) = self.access.take_changes() {
+            self.note(who, "tokens", detail).await;
+        }
+    }
+
+    /// Notes a change in the log: nobody can ask this process for its audit.
+    async fn note(&self, who: &str, what: &'static str, detail: String) {
+        info!("{what} by {who}: {detail}");
+        self.audit.note(self.gate.now(), &Change { who: who.to_owned(), what, detail, ..Change::default() }).await;
     }
 }
 

@@ -240,6 +240,23 @@ fn s4_a_reload_does_not_open_a_door_that_listens_beyond_loopback() {
     assert_eq!(limiters(&["--token-file", folder.path("ops.token").to_str().unwrap()]), Some(0));
 }
 
+/// The log said what is open at the start only: a reload that dropped the tokens and opened the door said "no tokens".
+#[test]
+fn s4_a_reload_that_opens_a_door_says_what_is_open() {
+    let folder = Folder::new();
+    new(&folder, "ops", &["--scope", "read"]);
+    let text = |access: &str| format!("[doors]\nhttp = \"0.0.0.0:0\"\n[access]\n{access}\n{POLICY}");
+    let config = folder.write("t.toml", &text("tokens = \"tokens.toml\""));
+    let server = Server::start(&folder, Some(&config));
+    assert!(!server.log().contains("is open to whoever reaches it"), "{}", server.log());
+    fs::write(&config, text("open = [\"http\"]")).unwrap();
+    server.wait_for_log("is open to whoever reaches it, as [access] open says: check, read, count");
+    // Once, not with every reload.
+    fs::write(&config, text("open = [\"http\"]\nhosts = [\"gate.example\"]")).unwrap();
+    eventually("it is reloaded again", || server.log().matches("reloaded ").count() >= 2);
+    assert_eq!(server.log().matches("is open to whoever reaches it").count(), 1, "{}", server.log());
+}
+
 #[test]
 fn s4_udp_answers_the_networks_that_it_allows_and_counts_the_others() {
     let folder = Folder::new();

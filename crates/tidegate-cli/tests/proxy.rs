@@ -189,6 +189,41 @@ fn a_file_is_reloaded_without_dropping_a_connection() {
     proxy.stop();
 }
 
+/// Nothing took the changes of tokens: they were noted nowhere, and their text grew with each.
+#[test]
+fn s7_the_proxy_alone_logs_reloads_and_changes_of_tokens() {
+    let (folder, (url, _)) = (Folder::new(), origin());
+    let token = |args: &[&str]| {
+        let file = folder.path("tokens.toml");
+        assert!(
+            Command::new(TIDEGATE).arg("token").args(args).arg("--file").arg(file).output().unwrap().status.success()
+        );
+    };
+    token(&["new", "--name", "prometheus", "--scope", "read"]);
+    let text = |limit: &str| {
+        format!(
+            "[proxy]\nlisten = \"127.0.0.1:0\"\nupstream = \"{url}\"\nlimit = \"{limit}\"\n[access]\ntokens = \"tokens.toml\"\n\
+             [audit]\nlog = true\n"
+        )
+    };
+    let file = folder.write("proxy.toml", &text("1 per day"));
+    let proxy = Proxy::start(&folder, &["proxy", "--config", file.to_str().unwrap()]);
+    let logs = |what: &str| eventually(what, || proxy.log().contains(what));
+    token(&["new", "--name", "second", "--scope", "read"]);
+    logs("tokens by change of the file: token second added");
+    token(&["revoke", "prometheus"]);
+    logs("tokens by change of the file: token prometheus revoked\n");
+    fs::write(&file, text("2 per day")).unwrap();
+    logs("reload by change of the file: limiter proxy changed, [proxy] changed");
+    proxy.signal("HUP");
+    logs("reload by SIGHUP: nothing changed");
+    let log = proxy.log();
+    let entries: Vec<&str> = log.lines().filter(|line| line.starts_with("{\"audit\":{\"number\":")).collect();
+    assert!(entries.len() == 4 && entries[1].contains("\"what\":\"tokens\""), "{log}");
+    assert!(!folder.path("audit.jsonl").exists());
+    proxy.stop();
+}
+
 #[test]
 fn serve_runs_the_proxy_too() {
     let (folder, (url, _)) = (Folder::new(), origin());

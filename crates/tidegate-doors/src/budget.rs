@@ -1,11 +1,12 @@
 //! The one budget of everything that clients of the HTTP door can make grow (promise M6): `[limits]` of the configuration.
 //!
-//! Each thing is counted in all and for each address, and connections, subscriptions and reservations for each token, too. Nobody gets all of
-//! anything: one address, or one token, leaves a part to others. What is refused is told with the bound, counted, and told in `/metrics`.
+//! Each thing is counted in all, for each address and for each token ([`account`]). Nobody gets all of anything: one address, or one token, leaves
+//! a part to others. What is refused is told with the bound, counted, and told in `/metrics`.
 
 use crate::access::Caller;
-use crate::listener::{Backlog, Caps, Census, Place, Taken};
+use crate::listener::{Account, Backlog, Caps, Census, Place, Taken};
 use crate::metrics::{Kind, Page};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How much of each thing there may be. Every bound has a default.
@@ -66,6 +67,12 @@ impl Limits {
             ..caps
         }
     }
+}
+
+/// Who is charged for what this caller takes from that address.
+pub(crate) fn account(address: IpAddr, caller: &Caller) -> Account {
+    let account = Account::of(address);
+    if caller.has_credential() { account.with(&caller.to_string()) } else { account }
 }
 
 /// Whose connection it is: the token or certificate that its client has shown last, with its place among the connections of that one.

@@ -15,6 +15,7 @@
 //! Invariant: a client's bytes go through [`Watched`] and nowhere else, so that the sweep sees a client that does not read.
 
 mod acceptor;
+mod account;
 mod backlog;
 mod census;
 mod connection;
@@ -31,6 +32,7 @@ mod tls;
 mod watched;
 
 pub use acceptor::{Accepted, Acceptor, HandedOver};
+pub(crate) use account::Account;
 pub(crate) use backlog::{Backlog, Held, LARGE, TooMuchUnread};
 pub use census::{Caps, Census};
 pub(crate) use census::{Place, Taken};

@@ -15,9 +15,9 @@ mod writer;
 
 pub(crate) use session::serve;
 
-use crate::access::Lasting;
-use crate::budget::Budget;
-use crate::listener::Place;
+use crate::access::{Caller, Lasting};
+use crate::budget::{Budget, Holder};
+use crate::listener::{Account, Place, Taken};
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::Gate;
@@ -48,7 +48,26 @@ pub(crate) struct SessionContext {
 /// What a session takes from the beginning on.
 pub(crate) struct SessionPlaces {
     /// Among feeds and sessions.
-    pub(crate) _lasting: Place,
+    pub(crate) lasting: Place,
     /// Among sessions without a subscription, as long as it is one.
     pub(crate) idle: Option<Place>,
+    /// Among the connections of the token that it has shown in CONNECT.
+    pub(crate) holder: Holder,
+}
+
+impl SessionPlaces {
+    /// Charges them to the token that the session's client has shown since it was opened.
+    ///
+    /// # Errors
+    /// What the token has as many of as one may, and how many.
+    fn charge(&mut self, budget: &Budget, caller: &Caller, account: &Account) -> Result<(), String> {
+        let told = |what: &'static str, most: usize| move |taken: Taken| format!("{what}: {taken}, {most}; end some");
+        let connections = &budget.connections;
+        self.holder.count(connections, caller).map_err(told("connections", connections.caps().per_token))?;
+        let most = budget.lasting.caps().per_token;
+        self.lasting.charge(account).map_err(told("feeds and sessions", most))?;
+        let most = budget.idle_sessions.caps().per_token;
+        let idle = self.idle.as_mut().map_or(Ok(()), |idle| idle.charge(account));
+        idle.map_err(told("sessions without a subscription", most))
+    }
 }

@@ -1,4 +1,6 @@
 //! The admin address: `/metrics`, `/debug/vars`, `/livez`, `/readyz`. For people and monitors, not for clients.
+//!
+//! Invariant: what is answered is a row of [`ROUTES`], which states what it asks of its caller.
 
 use crate::body::Reply;
 use crate::state::ProxyState;
@@ -55,7 +57,7 @@ async fn serve_one(state: Arc<ProxyState>, registry: Arc<Registry>, connection: 
         let _busy = Busy::new(Arc::clone(&asked));
         let (parts, _) = request.into_parts();
         let admitted = admit(&state, &parts, asked.peer().ip(), &known);
-        let response = admitted.map_or_else(refused, |()| answer(&state, &registry, &parts));
+        let response = admitted.map_or_else(refused, |shows| answer(&state, &registry, &parts, shows));
         async move { Ok::<_, Infallible>(response) }
     });
     let mut http = http1::Builder::new();
@@ -86,14 +88,43 @@ fn registry(state: &Arc<ProxyState>) -> Registry {
     registry
 }
 
-/// Figures are for callers that may read everything; health is for all.
-fn admit(state: &ProxyState, parts: &Parts, peer: IpAddr, known: &Known) -> Result<(), Refusal> {
-    if !["/metrics", "/debug/vars"].contains(&parts.uri.path()) {
-        return Ok(());
-    }
+/// What a path shows.
+#[derive(Clone, Copy, Debug)]
+enum Shows {
+    Metrics,
+    Vars,
+    Livez,
+    Readyz,
+}
+
+/// A path, and what it asks of its caller.
+struct Route {
+    path: &'static str,
+    needs: Needs,
+    shows: Shows,
+}
+
+const fn route(path: &'static str, needs: Needs, shows: Shows) -> Route {
+    Route { path, needs, shows }
+}
+
+/// Every path: there is no way to answer one that says nothing of its access. Figures are for callers that may read everything, health is for all.
+static ROUTES: [Route; 4] = [
+    route("/metrics", Needs::Scope(Scope::Read), Shows::Metrics),
+    route("/debug/vars", Needs::Scope(Scope::Read), Shows::Vars),
+    route("/livez", Needs::Nothing, Shows::Livez),
+    route("/readyz", Needs::Nothing, Shows::Readyz),
+];
+
+/// What a request is shown, if it may see it; `None`: there is no such path, which is told to everybody.
+fn admit(state: &ProxyState, parts: &Parts, peer: IpAddr, known: &Known) -> Result<Option<Shows>, Refusal> {
+    let Some(route) = ROUTES.iter().find(|route| route.path == parts.uri.path()) else { return Ok(None) };
     let rules = state.settings.access.rules();
-    let caller = rules.admit(Needs::Scope(Scope::Read), parts, peer, known, state.gate.now())?;
-    caller.check(Scope::Read, What::Everything)
+    let caller = rules.admit(route.needs, parts, peer, known, state.gate.now())?;
+    if let Needs::Scope(scope) = route.needs {
+        caller.check(scope, What::Everything)?;
+    }
+    Ok(Some(route.shows))
 }
 
 fn refused(refusal: Refusal) -> Response<Reply> {
@@ -105,29 +136,29 @@ fn refused(refusal: Refusal) -> Response<Reply> {
     response
 }
 
-fn answer(state: &ProxyState, registry: &Registry, parts: &Parts) -> Response<Reply> {
+fn answer(state: &ProxyState, registry: &Registry, parts: &Parts, shows: Option<Shows>) -> Response<Reply> {
     if ![Method::GET, Method::HEAD].contains(&parts.method) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET is answered here\n".to_owned());
     }
-    match parts.uri.path() {
-        "/metrics" => {
+    match shows {
+        Some(Shows::Metrics) => {
             let format = Format::of(&parts.headers);
             text(StatusCode::OK, format.content_type(), registry.text(format))
         }
-        "/debug/vars" => {
+        Some(Shows::Vars) => {
             let mut page = state.metrics.json(state.queue.census(), state.pools.open.load(Relaxed));
             share::push_json(state, &mut page);
             shared_counting::push_json(state, &mut page);
             text(StatusCode::OK, "application/json", page)
         }
-        "/livez" => text(StatusCode::OK, "text/plain", "ok\n".to_owned()),
-        "/readyz" => match state.unready() {
+        Some(Shows::Livez) => text(StatusCode::OK, "text/plain", "ok\n".to_owned()),
+        Some(Shows::Readyz) => match state.unready() {
             Some(why) => text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", format!("{why}\n")),
             None => text(StatusCode::OK, "text/plain", "ok\n".to_owned()),
         },
-        _ => {
-            let known = "there are /metrics, /debug/vars, /livez and /readyz\n";
-            text(StatusCode::NOT_FOUND, "text/plain", known.to_owned())
+        None => {
+            let known: Vec<&str> = ROUTES.iter().map(|route| route.path).collect();
+            text(StatusCode::NOT_FOUND, "text/plain", format!("there are {}\n", known.join(", ")))
         }
     }
 }

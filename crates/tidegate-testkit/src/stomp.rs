@@ -54,7 +54,15 @@ impl Client {
     /// # Errors
     /// The head of an answer that is not 101.
     pub fn open_with(address: SocketAddr, fields: &str) -> Result<Client, String> {
-        let stream = TcpStream::connect(address).unwrap();
+        Client::open_over(TcpStream::connect(address).unwrap(), fields)
+    }
+
+    /// The same on a connection that is there, such as one from another address.
+    ///
+    /// # Errors
+    /// The head of an answer that is not 101.
+    pub fn open_over(stream: TcpStream, fields: &str) -> Result<Client, String> {
+        let address = stream.peer_addr().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut client = Client { stream, buffer: Vec::new() };
         let hello = format!(

@@ -20,16 +20,17 @@ pub(crate) struct AccessReloader {
     watch: Option<Watch>,
     /// What became of tokens since it was last asked, for the audit.
     changed: Option<String>,
+    /// What the log has said is open.
+    open: Vec<String>,
 }
 
 impl AccessReloader {
-    /// The rules that the process starts with; the log says what is open.
+    /// The rules that the process starts with. The log says what is open, now and after every change.
     pub(crate) fn start(config: &Config, listening: Listening) -> AccessReloader {
-        for open in config::told_open(config, &listening) {
-            warn!("{open}");
-        }
         let access = Arc::new(Access::new(config.access.rules.clone()));
-        let mut reloader = AccessReloader { access, listening, tokens: None, watch: None, changed: None };
+        let mut reloader =
+            AccessReloader { access, listening, tokens: None, watch: None, changed: None, open: Vec::new() };
+        reloader.tell_open(config);
         reloader.follow(config);
         reloader
     }
@@ -51,8 +52,18 @@ impl AccessReloader {
             info!("access has changed: {}", told(&config.access.rules));
             self.put_in_force(config.access.rules.clone());
         }
+        self.tell_open(config);
         self.follow(config);
         true
+    }
+
+    /// Logs what is open now and was not before.
+    fn tell_open(&mut self, config: &Config) {
+        let open = config::told_open(config, &self.listening);
+        for new in open.iter().filter(|told| !self.open.contains(told)) {
+            warn!("{new}");
+        }
+        self.open = open;
     }
 
     /// Reads the tokens file again if it has changed. A file that is refused changes nothing.

@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// # Errors
 /// A message for stderr, when its file cannot be used.
 pub(super) fn open(config: &Config) -> Result<Arc<Audit>, String> {
-    let say: Option<fn(&str)> = config.audit.log.then_some(|entry| log::line(&format!("{{\"audit\":{entry}}}")));
+    let say = say(config);
     let Some(folder) = config.audit.path.as_ref().or(config.store.path.as_ref()) else {
         return Ok(Arc::new(Audit::in_memory(say)));
     };
@@ -32,6 +32,17 @@ pub(super) fn open(config: &Config) -> Result<Arc<Audit>, String> {
         warn!("{note}");
     }
     Ok(Arc::new(audit))
+}
+
+/// For `tidegate proxy`, which has no door that tells it: in memory, for the log alone. The folders of `[audit]` and `[store]` are those of a
+/// `serve` that may run beside it, from the same file.
+pub(crate) fn for_the_log(config: &Config) -> Arc<Audit> {
+    Arc::new(Audit::in_memory(say(config)))
+}
+
+/// Says each entry in the log, if that is wanted.
+fn say(config: &Config) -> Option<fn(&str)> {
+    config.audit.log.then_some(|entry| log::line(&format!("{{\"audit\":{entry}}}")))
 }
 
 /// Tries again what the disk refused, and tells when it begins and when it is over. Ends with the stop.
@@ -63,7 +74,7 @@ pub(super) async fn watch(audit: Arc<Audit>, stopped: watch::Receiver<bool>) -> 
 }
 
 /// What another configuration changes, in words.
-pub(super) fn difference(old: &Config, new: &Config) -> String {
+pub(crate) fn difference(old: &Config, new: &Config) -> String {
     let (before, after) = (old.policy.limiters(), new.policy.limiters());
     let named = |all: &[Arc<LimiterSpec>], name: &str| all.iter().find(|limiter| limiter.name == name).cloned();
     let mut words = Vec::new();
@@ -90,6 +101,7 @@ pub(super) fn difference(old: &Config, new: &Config) -> String {
         ("[proxy]", old.proxy != new.proxy),
         ("[audit]", old.audit != new.audit),
         ("[record]", old.record != new.record),
+        ("[grpc]", old.grpc != new.grpc),
     ];
     words.extend(others.iter().filter(|(_, changed)| *changed).map(|(name, _)| format!("{name} changed")));
     if words.is_empty() { "nothing changed".to_owned() } else { words.join(", ") }

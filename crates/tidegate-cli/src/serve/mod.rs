@@ -5,7 +5,7 @@
 //! decision that was answered.
 
 pub(crate) mod access;
-mod audit;
+pub(crate) mod audit;
 pub(crate) mod banner;
 pub(crate) mod certificates;
 mod denials;

@@ -60,11 +60,6 @@ impl Lasting {
         Ok(())
     }
 
-    /// The token or certificate that it has shown, if there is one.
-    pub(crate) fn credential(&self) -> Option<String> {
-        self.caller.has_credential().then(|| self.caller.to_string())
-    }
-
     /// # Errors
     /// It has still to say who it is.
     pub(crate) fn check_known(&mut self, now: Micros) -> Result<(), Refusal> {

@@ -1,7 +1,9 @@
 //! The one message of a call: bounded in size and in time.
 
 use super::MESSAGE_BYTES_MAX;
-use crate::listener::{Census, Place};
+use crate::access::Caller;
+use crate::budget::account;
+use crate::listener::{Account, Census, Place};
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
@@ -18,7 +20,7 @@ use tokio::time::timeout;
 /// among the calls that wait.
 pub(super) async fn read(
     places: &Arc<Census>,
-    peer: IpAddr,
+    (peer, caller): (IpAddr, &Caller),
     body: &mut Incoming,
     within: Duration,
 ) -> Result<Bytes, Status> {
@@ -26,7 +28,7 @@ pub(super) async fn read(
     if let Poll::Ready(outcome) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
         return outcome;
     }
-    let _place = enter(places, peer)?;
+    let _place = enter(places, &account(peer, caller))?;
     timeout(within, reading).await.unwrap_or_else(|_| {
         let message = format!("the message did not come within {} ms; send it at once", within.as_millis());
         Err(Status::new(Code::DeadlineExceeded, message))
@@ -34,9 +36,10 @@ pub(super) async fn read(
 }
 
 /// A place among the calls that wait.
-pub(super) fn enter(places: &Arc<Census>, peer: IpAddr) -> Result<Place, Status> {
-    places.enter(peer, None).map_err(|_| {
-        let message = "as many calls wait as may, or your address has its share of them; end some, and try again";
+pub(super) fn enter(places: &Arc<Census>, account: &Account) -> Result<Place, Status> {
+    places.enter(account).map_err(|taken| {
+        let most = places.caps().all;
+        let message = format!("calls that wait: {taken} ({most} in all); end some, and try again");
         Status::new(Code::Unavailable, message)
     })
 }

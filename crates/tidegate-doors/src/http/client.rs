@@ -7,11 +7,10 @@ use super::problem::Problem;
 use super::reply::Reply;
 use super::reply_body::{Pieces, ReplyBody};
 use crate::access::{Caller, Known};
-use crate::budget::Holder;
-use crate::listener::{Busy, Connection, Held, Protocol, Strict, TooMuchUnread, Watched};
+use crate::budget::{Holder, account};
+use crate::listener::{Account, Busy, Connection, LARGE, Protocol, Strict, TooMuchUnread, Watched};
 use crate::stomp::{self, SessionPlaces};
 use crate::turns::TurnsWhile;
-use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper::server::conn::http2::Builder as Http2;
 use hyper::service::service_fn;
@@ -69,10 +68,16 @@ impl Client {
         })
     }
 
-    /// A large text is held until the client has read it, unless too much is unread already.
-    pub(crate) fn bound(&self, reply: &mut Reply) -> Result<(), Problem> {
-        let Some(text) = reply.body().text() else { return Ok(()) };
-        let held = self.hold(text).map_err(|TooMuchUnread| {
+    /// Who is charged for what this caller takes.
+    pub(crate) fn account(&self, caller: &Caller) -> Account {
+        account(self.connection.peer().ip(), caller)
+    }
+
+    /// A large text is held until the client has read it, charged to whoever asked for it, unless too much is unread already.
+    pub(crate) fn bound(&self, reply: &mut Reply, caller: Option<&Caller>) -> Result<(), Problem> {
+        let Some(text) = reply.body().text().filter(|text| text.len() > LARGE) else { return Ok(()) };
+        let account = caller.map_or_else(|| Account::of(self.connection.peer().ip()), |caller| self.account(caller));
+        let held = self.door.budget.backlog.hold(text, &account).map_err(|TooMuchUnread| {
             let detail = format!(
                 "the answer has {} bytes, and clients have not read up to {} bytes, the most; read answers, and try again",
                 text.len(),
@@ -85,15 +90,6 @@ impl Client {
             *reply.body_mut() = ReplyBody::Pieces(Box::new(pieces));
         }
         Ok(())
-    }
-
-    fn hold(&self, text: &Bytes) -> Result<Option<Held>, TooMuchUnread> {
-        self.door.budget.backlog.hold(text, self.connection.peer().ip())
-    }
-
-    /// Holds those of the texts that are large until this client has read them.
-    pub(crate) fn hold_all<'t>(&self, texts: impl Iterator<Item = &'t Bytes>) -> Result<Vec<Held>, TooMuchUnread> {
-        self.door.budget.backlog.hold_all(texts, self.connection.peer().ip())
     }
 
     /// Its connection is neither idle nor sending a head as long as the answer holds this.
@@ -142,7 +138,7 @@ async fn serve_http1(http: http1::Builder, client: Arc<Client>) {
         let client = Arc::clone(&served);
         async move {
             let _busy = client.busy();
-            Ok::<_, Infallible>(dispatch(&client, request).await)
+            Ok::<_, Infallible>(dispatch(&client, request, None).await)
         }
     });
     let mut serving = pin!(http.serve_connection(io, service).with_upgrades());

@@ -11,10 +11,11 @@ use super::reply::{Reply, feed_reply, json_reply, text_reply};
 use super::reply_body::ReplyBody;
 use super::routes::{Action, Found, Part, ROUTES, Route, find};
 use super::{
-    allowed, body, cors, counting, dashboard, decisions, health, hit, hits, host, keys, limiters, openapi, overrides,
-    ratelimit, reserve, streams, top,
+    allowed, body, cors, counting, dashboard, decisions, health, hit, hits, host, http2, keys, limiters, openapi,
+    overrides, ratelimit, reserve, streams, top,
 };
 use crate::access::{Caller, Needs, Rules};
+use crate::listener::Place;
 use crate::metrics::Format;
 use crate::turns::in_turns;
 use http::request::Parts;
@@ -25,8 +26,8 @@ use std::sync::Arc;
 use tidegate::{Micros, panic_point};
 use tidegate_events::Mode;
 
-/// Answers one request and notes it.
-pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>) -> Reply {
+/// Answers one request and notes it. `place` is its own among the requests of HTTP/2, which is charged to whoever asks.
+pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>, place: Option<&mut Place>) -> Reply {
     panic_point("http");
     let door = &*client.door;
     let started = door.gate.now();
@@ -35,27 +36,30 @@ pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>) -
     let found = find(&parts.method, parts.uri.path());
     let (entered, page) = {
         let rules = door.settings.access.load();
-        (enter(client, &rules, &parts, &found, started), cors::Page::of(&rules, &parts))
+        (enter(client, &rules, &parts, &found, started, place), cors::Page::of(&rules, &parts))
     };
-    let reply = match entered {
+    let (reply, caller) = match entered {
         // The most asked by far has a future of its own: that of all routes has some KiB, and was moved for every hit.
-        Ok(Entered::Route(Route { action: Action::Hit, .. }, caller)) => hit::answer(door, &caller, &mut body).await,
+        Ok(Entered::Route(Route { action: Action::Hit, .. }, caller)) => {
+            (hit::answer(door, &caller, &mut body).await, Some(caller))
+        }
         Ok(Entered::Route(route, caller)) => {
-            let act = Box::pin(act(client, route, caller, &parts, &found, &mut body, upgrade));
+            let act = Box::pin(act(client, route, &caller, &parts, &found, &mut body, upgrade));
             // Decisions wait for nobody; all else takes turns, so that pages and listings cannot lock them out.
-            match route.part {
+            let reply = match route.part {
                 Part::Reserved => act.await,
                 Part::Shared => Box::pin(in_turns(act)).await,
-            }
+            };
+            (reply, Some(caller))
         }
-        Ok(Entered::Preflight(methods)) => Ok(cors::preflight_reply(&parts, methods)),
-        Err(problem) => Err(problem),
+        Ok(Entered::Preflight(methods)) => (Ok(cors::preflight_reply(&parts, methods)), None),
+        Err(problem) => (Err(problem), None),
     };
     let mut reply = reply.unwrap_or_else(Problem::into_reply);
     if body::is_to_be_discarded(&parts, &body, reply.status()) {
         Box::pin(body::discard(&mut body, door.settings.body_timeout)).await;
     }
-    client.bound(&mut reply).unwrap_or_else(|problem| reply = problem.into_reply());
+    client.bound(&mut reply, caller.as_ref()).unwrap_or_else(|problem| reply = problem.into_reply());
     if let Some(page) = page {
         page.open(&mut reply);
     }
@@ -78,12 +82,17 @@ fn enter<'f>(
     parts: &Parts,
     found: &'f Found<'_>,
     now: Micros,
+    place: Option<&mut Place>,
 ) -> Result<Entered<'f>, Problem> {
     check_head(parts)?;
     if let Found::Route { index, limiter, .. } = *found {
         let route = &ROUTES[index];
         host::check(parts, route.needs)?;
-        return Ok(Entered::Route(route, admit(client, rules, route, parts, limiter, now)?));
+        let caller = admit(client, rules, route, parts, limiter, now)?;
+        if let Some(place) = place {
+            place.charge(&client.account(&caller)).map_err(http2::too_many)?;
+        }
+        return Ok(Entered::Route(route, caller));
     }
     host::check(parts, Needs::Nothing)?;
     match found {
@@ -97,7 +106,7 @@ fn enter<'f>(
 async fn act(
     client: &Arc<Client>,
     route: &Route,
-    caller: Caller,
+    caller: &Caller,
     parts: &Parts,
     found: &Found<'_>,
     body: &mut Incoming,
@@ -109,52 +118,52 @@ async fn act(
     let max = if route.action == Action::Hits { BATCH_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
     let body = body::read(body, max, door.settings.body_timeout);
     match route.action {
-        Action::Hit => hit::answer_body(door, &caller, &body.await?).await,
-        Action::Hits => hits::answer(door, &caller, &body.await?).await,
-        Action::Reserve => reserve::reserve(client, &caller, &body.await?).await,
+        Action::Hit => hit::answer_body(door, caller, &body.await?).await,
+        Action::Hits => hits::answer(door, caller, &body.await?).await,
+        Action::Reserve => reserve::reserve(client, caller, &body.await?).await,
         Action::Commit => reserve::commit(door, limiter, &body.await?).await,
         Action::Cancel => reserve::cancel(door, limiter).await,
-        Action::Allowed => allowed::answer(door, &caller, query, &parts.headers).await,
-        Action::RateLimit => ratelimit::answer(door, &caller, &body.await?).await,
-        Action::Limiters => Ok(limiters::list(door, &caller)),
+        Action::Allowed => allowed::answer(door, caller, query, &parts.headers).await,
+        Action::RateLimit => ratelimit::answer(door, caller, &body.await?).await,
+        Action::Limiters => Ok(limiters::list(door, caller)),
         Action::Limiter => limiters::get(door, limiter),
-        Action::Enable => operate::run(client, &caller, &parts.headers, Operation::Enable, limiter, key).await,
-        Action::Disable => operate::run(client, &caller, &parts.headers, Operation::Disable, limiter, key).await,
+        Action::Enable => operate::run(client, caller, &parts.headers, Operation::Enable, limiter, key).await,
+        Action::Disable => operate::run(client, caller, &parts.headers, Operation::Disable, limiter, key).await,
         Action::Keys => keys::list(door, limiter, query).await,
         Action::Top => top::answer(door, limiter, query),
-        Action::UnblockAll => operate::run(client, &caller, &parts.headers, Operation::UnblockAll, limiter, key).await,
+        Action::UnblockAll => operate::run(client, caller, &parts.headers, Operation::UnblockAll, limiter, key).await,
         Action::Key => keys::peek(door, limiter, key, query).await,
         Action::Block => {
             let block = Operation::Block(keys::read_block(&body.await?)?);
-            operate::run(client, &caller, &parts.headers, block, limiter, key).await
+            operate::run(client, caller, &parts.headers, block, limiter, key).await
         }
-        Action::Unblock => operate::run(client, &caller, &parts.headers, Operation::Unblock, limiter, key).await,
+        Action::Unblock => operate::run(client, caller, &parts.headers, Operation::Unblock, limiter, key).await,
         Action::Override => {
             let limits = Operation::Override(overrides::read(&body.await?)?);
-            operate::run(client, &caller, &parts.headers, limits, limiter, key).await
+            operate::run(client, caller, &parts.headers, limits, limiter, key).await
         }
         Action::ClearOverride => {
-            operate::run(client, &caller, &parts.headers, Operation::ClearOverride, limiter, key).await
+            operate::run(client, caller, &parts.headers, Operation::ClearOverride, limiter, key).await
         }
         Action::Audit => operate::audit(client, query),
         Action::Decisions => decisions::answer(door, limiter, key, query),
-        Action::Live => Ok(feed_reply(ReplyBody::Live(Box::new(Live::new(client, caller)?)))),
+        Action::Live => Ok(feed_reply(ReplyBody::Live(Box::new(Live::new(client, caller.clone())?)))),
         Action::Increment => counting::increment(door, limiter, key, &body.await?).await,
         Action::Analyze => counting::analyze(door, limiter, key).await,
-        Action::Streams => Ok(streams::list(door, &caller)),
+        Action::Streams => Ok(streams::list(door, caller)),
         Action::Stream => streams::get(door, limiter).await,
         Action::Submit => streams::submit(door, streams::named(door, limiter)?, &body.await?).await,
-        Action::Feed => streams::feed(client, caller, limiter, query, &parts.headers).await,
+        Action::Feed => streams::feed(client, caller.clone(), limiter, query, &parts.headers).await,
         Action::OnlyOnce => {
-            let stream = streams::first_of(door, &caller, Mode::OnlyOnce)?;
+            let stream = streams::first_of(door, caller, Mode::OnlyOnce)?;
             streams::submit(door, stream, &body.await?).await
         }
         Action::StrictlyOnce => {
-            let stream = streams::first_of(door, &caller, Mode::StrictlyOnce)?;
+            let stream = streams::first_of(door, caller, Mode::StrictlyOnce)?;
             streams::submit(door, stream, &body.await?).await
         }
         Action::TimeSync => Ok(streams::time_sync(door)),
-        Action::WebSocket => streams::websocket(client, caller, &parts.headers, upgrade),
+        Action::WebSocket => streams::websocket(client, caller.clone(), &parts.headers, upgrade),
         Action::Livez => Ok(json_reply("{\"status\":\"ok\"}".to_owned())),
         Action::Readyz => health::readyz(door),
         Action::Healthcheck => ratelimit::healthcheck(door),

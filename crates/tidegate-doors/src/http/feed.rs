@@ -5,7 +5,7 @@
 use super::client::Client;
 use super::reply_body::next_piece;
 use crate::access::{Caller, Lasting, Scope, What};
-use crate::listener::{Busy, Held, LARGE, Place, TooMuchUnread};
+use crate::listener::{Account, Busy, Held, LARGE, Place, TooMuchUnread};
 use crate::pace::Paced;
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame};
@@ -29,6 +29,7 @@ pub(crate) struct Feed {
     client: Arc<Client>,
     stream: Arc<Stream>,
     caller: Lasting,
+    account: Account,
     /// Text that HTTP has not taken yet, and what of it is large.
     unread: VecDeque<Bytes>,
     held: Vec<Held>,
@@ -59,6 +60,7 @@ impl Feed {
         Feed {
             client: Arc::clone(client),
             stream: Arc::clone(stream),
+            account: client.account(&caller),
             caller: Lasting::new(&client.door.settings.access, caller),
             unread: VecDeque::new(),
             held: Vec::new(),
@@ -78,7 +80,7 @@ impl Feed {
         match heard {
             Heard::Messages(messages) => {
                 let texts = events(messages);
-                match self.client.hold_all(texts.iter()) {
+                match self.client.door.budget.backlog.hold_all(texts.iter(), &self.account) {
                     Ok(held) => {
                         (self.unread, self.held) = (texts, held);
                         self.next = Some(hear(&self.client, subscription));

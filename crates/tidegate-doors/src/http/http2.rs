@@ -1,8 +1,8 @@
 //! HTTP/2 on the door. What is asked and answered is the same as over HTTP/1.1; sessions of WebSocket are not.
 //!
 //! A connection of HTTP/2 carries many requests, and each has its own flow control. So two things that HTTP/1.1 has from its
-//! connection are counted here by request: how many are under way from one address and in all (the caps on connections, once
-//! more), and a client that leaves an answer unread. HTTP does not ask for a body while the client grants no window for it; nothing but
+//! connection are counted here by request: how many are under way from one address, with one token and in all (the caps on
+//! connections, once more), and a client that leaves an answer unread. HTTP does not ask for a body while the client grants no window for it; nothing but
 //! an alarm beside the body notices that, and cuts the connection.
 
 use super::client::Client;
@@ -10,7 +10,7 @@ use super::dispatch::dispatch;
 use super::problem::Problem;
 use super::reply::Reply;
 use super::reply_body::ReplyBody;
-use crate::listener::{Connection, IdleTimeout, Place, Watched, ticks};
+use crate::listener::{Account, Connection, IdleTimeout, Place, Taken, Watched, ticks};
 use crate::turns::TurnsWhile;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, HeaderValue};
@@ -43,19 +43,19 @@ pub(crate) async fn serve(http: http2::Builder<TokioExecutor>, client: Arc<Clien
 async fn answer(client: &Arc<Client>, mut request: Request<Incoming>, cut: Waker) -> Response<Unread> {
     let _busy = client.busy();
     let (door, is_head) = (&client.door, request.method() == Method::HEAD);
-    let place = door.budget.http2_requests.enter(client.connection.peer().ip(), None).ok();
-    let reply = match place {
-        Some(_) => {
+    let mut place = door.budget.http2_requests.enter(&Account::of(client.connection.peer().ip()));
+    let reply = match &mut place {
+        Ok(place) => {
             name_host(&mut request);
-            dispatch(client, request).await
+            dispatch(client, request, Some(place)).await
         }
-        None => too_many(),
+        Err(taken) => too_many(*taken).into_reply(),
     };
     let mut unread = client.connection.idle_timeout(ticks(door.settings.write_timeout));
     let _ = unread.poll_silence(&mut Context::from_waker(&cut));
     let reply = if is_head { without_body(reply) } else { reply };
     let is_small = reply.body().is_end_stream() || reply.body().text().is_some_and(|text| text.len() <= SMALL);
-    reply.map(|body| Unread { body, is_small, last: None, unread, cut, _place: place })
+    reply.map(|body| Unread { body, is_small, last: None, unread, cut, _place: place.ok() })
 }
 
 /// What HTTP/1.1 does by itself: the answer to HEAD has the length of the body, and no body.
@@ -66,10 +66,11 @@ fn without_body(mut reply: Reply) -> Reply {
     reply.map(|_| ReplyBody::Text(None))
 }
 
-fn too_many() -> Reply {
-    let detail = "as many requests of HTTP/2 are under way as connections may be open, or your address has its share of them; \
-                  end some, such as feeds, and try again";
-    Problem::new(503, "too_many_requests", detail).retry_after(Micros::from_secs(1)).into_reply()
+pub(crate) fn too_many(taken: Taken) -> Problem {
+    let detail = format!(
+        "requests of HTTP/2 under way: {taken}, and there may be as many as connections; end some, such as feeds, and try again"
+    );
+    Problem::new(503, "too_many_requests", detail).retry_after(Micros::from_secs(1))
 }
 
 /// HTTP/2 has the host in `:authority`. A request that has it in both, and not the same, has two.

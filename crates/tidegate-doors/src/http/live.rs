@@ -8,7 +8,7 @@ use super::problem::Problem;
 use super::reply_body::next_piece;
 use super::{health, limiters, streams};
 use crate::access::{Caller, Lasting, Scope};
-use crate::listener::{Busy, Held, Place, TooMuchUnread};
+use crate::listener::{Account, Busy, Held, Place, TooMuchUnread};
 use crate::metrics::seconds;
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
@@ -28,6 +28,7 @@ pub(crate) struct Live {
     client: Arc<Client>,
     /// As the rules in force know it: a token that is narrowed meanwhile sees less from the next event on.
     caller: Lasting,
+    account: Account,
     /// What HTTP has not taken yet of the last event.
     unread: Bytes,
     held: Vec<Held>,
@@ -44,6 +45,7 @@ impl Live {
         let place = streams::lasting_place(client, &caller)?;
         Ok(Live {
             client: Arc::clone(client),
+            account: client.account(&caller),
             caller: Lasting::new(&client.door.settings.access, caller),
             unread: Bytes::new(),
             held: Vec::new(),
@@ -62,7 +64,7 @@ impl Live {
             return;
         }
         let event = Bytes::from(format!("data: {}\n\n", standing(door, self.caller.caller())));
-        match self.client.hold_all(std::iter::once(&event)) {
+        match door.budget.backlog.hold_all(std::iter::once(&event), &self.account) {
             Ok(held) => {
                 (self.unread, self.held) = (event, held);
                 self.next = Some(wait(&self.client, told + EVERY));

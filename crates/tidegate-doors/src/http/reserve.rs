@@ -117,10 +117,9 @@ impl Asked {
 
 /// A place in the budget, before anything is charged.
 fn place(client: &Client, caller: &Caller) -> Result<Place, Problem> {
-    let (door, address) = (&client.door, client.connection.peer().ip());
+    let door = &client.door;
     door.reserved.free_ended(door.gate.now());
-    let token = caller.has_credential().then(|| caller.to_string());
-    door.budget.reservations.enter(address, token.as_deref()).map_err(|taken| {
+    door.budget.reservations.enter(&client.account(caller)).map_err(|taken| {
         let most = door.budget.limits.reservations;
         let detail = format!(
             "reservations: {taken} ({most} in all); commit or cancel those that are open, reserve for a shorter time, or raise \

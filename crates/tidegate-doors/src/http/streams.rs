@@ -10,7 +10,7 @@ use super::query;
 use super::reply::{Reply, created_reply, feed_reply, json_reply, shared_json_reply, switching_reply};
 use super::reply_body::ReplyBody;
 use crate::access::{Caller, Scope, What};
-use crate::budget::Budget;
+use crate::budget::{Budget, Holder};
 use crate::listener::{Place, Taken};
 use crate::pace::Paced;
 use crate::stomp::{SessionPlaces, handshake, time};
@@ -143,10 +143,9 @@ pub(crate) async fn feed(
 
 /// A feed is one of the connections that stay, and one of the subscriptions.
 fn feed_places(client: &Client, caller: &Caller) -> Result<[Place; 2], Problem> {
-    let (budget, address) = (&client.door.budget, client.connection.peer().ip());
-    let token = caller.has_credential().then(|| caller.to_string());
+    let budget = &client.door.budget;
     let lasting = lasting_place(client, caller)?;
-    let subscription = budget.subscriptions.enter(address, token.as_deref()).map_err(|taken| {
+    let subscription = budget.subscriptions.enter(&client.account(caller)).map_err(|taken| {
         let most = budget.limits.subscriptions;
         let detail =
             format!("subscriptions and feeds: {taken} ({most} in all); end some, or raise [limits] subscriptions");
@@ -157,9 +156,8 @@ fn feed_places(client: &Client, caller: &Caller) -> Result<[Place; 2], Problem> 
 
 /// One of the connections that stay.
 pub(crate) fn lasting_place(client: &Client, caller: &Caller) -> Result<Place, Problem> {
-    let (budget, address) = (&client.door.budget, client.connection.peer().ip());
-    let token = caller.has_credential().then(|| caller.to_string());
-    budget.lasting.enter(address, token.as_deref()).map_err(|taken| too_many_lasting(budget, taken))
+    let budget = &client.door.budget;
+    budget.lasting.enter(&client.account(caller)).map_err(|taken| too_many_lasting(budget, taken))
 }
 
 fn too_many_lasting(budget: &Budget, taken: Taken) -> Problem {
@@ -197,10 +195,9 @@ pub(crate) fn websocket(
 
 /// A session is one of the connections that stay, and has no subscription yet.
 fn session_places(client: &Client, caller: &Caller) -> Result<SessionPlaces, Problem> {
-    let (budget, address) = (&client.door.budget, client.connection.peer().ip());
-    let token = caller.has_credential().then(|| caller.to_string());
-    let lasting = budget.lasting.enter(address, token.as_deref()).map_err(|taken| too_many_lasting(budget, taken))?;
-    let idle = budget.idle_sessions.enter(address, None).map_err(|taken| {
+    let budget = &client.door.budget;
+    let lasting = lasting_place(client, caller)?;
+    let idle = budget.idle_sessions.enter(&client.account(caller)).map_err(|taken| {
         let most = budget.limits.idle_sessions;
         let detail = format!(
             "sessions without a subscription: {taken} ({most} in all); subscribe in those that are open or end them, or raise \
@@ -208,7 +205,7 @@ fn session_places(client: &Client, caller: &Caller) -> Result<SessionPlaces, Pro
         );
         Problem::new(503, "too_many_sessions", detail).retry_after(Micros::from_secs(1))
     })?;
-    Ok(SessionPlaces { _lasting: lasting, idle: Some(idle) })
+    Ok(SessionPlaces { lasting, idle: Some(idle), holder: Holder::default() })
 }
 
 /// What an id of a feed stands for: the clock value, and the epoch behind a dash. Ids of servers that knew of no epochs are

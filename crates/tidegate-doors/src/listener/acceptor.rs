@@ -1,6 +1,7 @@
 //! Accepts connections, and refuses those past a cap.
 
 use super::Bounds;
+use super::account::Account;
 use super::census::{Census, Place, Taken};
 use super::tls::Tls;
 use std::io;
@@ -93,7 +94,7 @@ impl Acceptor {
         if let Some(bytes) = self.bounds.send_buffer_bytes {
             bound_send_buffer(&stream, bytes);
         }
-        match self.census.enter(peer.ip(), None) {
+        match self.census.enter(&Account::of(peer.ip())) {
             Ok(place) => Some(Accepted { stream, peer, place, tls: self.tls.clone() }),
             Err(taken) => {
                 // With TLS it is closed without words: a handshake costs more than what is refused.

@@ -1,16 +1,15 @@
-//! Bytes that clients were answered and have not read yet: bounded in all, and for each address (promise M6).
+//! Bytes that clients were answered and have not read yet: bounded in all, for each address and for each token (promise M6).
 //!
 //! A client that reads nothing is cut after a while; until then what it was answered lies in memory. Only large texts are counted, as
 //! what else a connection keeps is bounded by itself. A text that many clients are sent, such as a stream's snapshot, lies in memory
 //! once and counts once: it is known by its place in memory, where no other can be while it is held.
 
-use super::census::network;
+use super::account::{Account, Holder};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::Hash;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,17 +27,17 @@ pub(crate) struct Backlog {
 #[derive(Default, Debug)]
 struct Unread {
     bytes: usize,
-    by_network: HashMap<IpAddr, usize>,
-    /// How many clients hold the text at this place in memory: in all, and of each network.
-    holders: HashMap<usize, usize>,
-    network_holders: HashMap<(IpAddr, usize), usize>,
+    by_holder: HashMap<Holder, usize>,
+    /// How many clients have not read the text at this place in memory: in all, and of each holder.
+    texts: HashMap<usize, usize>,
+    texts_by_holder: HashMap<(Holder, usize), usize>,
 }
 
 /// A text that a client has not read; dropping it says that it has.
 #[derive(Debug)]
 pub(crate) struct Held {
     backlog: Arc<Backlog>,
-    network: IpAddr,
+    holders: [Option<Holder>; 2],
     text: Bytes,
 }
 
@@ -57,20 +56,20 @@ impl Backlog {
         Backlog { max_bytes, unread: Mutex::default(), refused: AtomicU64::new(0) }
     }
 
-    /// Holds a text for a client at this address until the client has read it; `None`: the text is small.
+    /// Holds a text for a client, charged to its account until the client has read it; `None`: the text is small.
     ///
     /// # Errors
     /// When too much is unread already. One text is held in any case, however large it is.
-    pub(crate) fn hold(self: &Arc<Backlog>, text: &Bytes, address: IpAddr) -> Result<Option<Held>, TooMuchUnread> {
+    pub(crate) fn hold(self: &Arc<Backlog>, text: &Bytes, account: &Account) -> Result<Option<Held>, TooMuchUnread> {
         if text.len() <= LARGE {
             return Ok(None);
         }
-        let network = network(address);
-        if !self.unread().add(network, text, self.max_bytes) {
+        let holders = account.holders();
+        if !self.unread().add(&holders, text, self.max_bytes) {
             self.refused.fetch_add(1, Relaxed);
             return Err(TooMuchUnread);
         }
-        Ok(Some(Held { backlog: Arc::clone(self), network, text: text.clone() }))
+        Ok(Some(Held { backlog: Arc::clone(self), holders, text: text.clone() }))
     }
 
     /// The same for several texts: those of them that are large.
@@ -80,9 +79,9 @@ impl Backlog {
     pub(crate) fn hold_all<'t>(
         self: &Arc<Backlog>,
         texts: impl Iterator<Item = &'t Bytes>,
-        address: IpAddr,
+        account: &Account,
     ) -> Result<Vec<Held>, TooMuchUnread> {
-        texts.filter_map(|text| self.hold(text, address).transpose()).collect()
+        texts.filter_map(|text| self.hold(text, account).transpose()).collect()
     }
 
     /// Bytes unread now.
@@ -105,39 +104,46 @@ impl Backlog {
 }
 
 impl Unread {
-    /// Counts a text, if there is room for it in all and for this network, or nothing else is held there.
-    fn add(&mut self, network: IpAddr, text: &Bytes, max_bytes: usize) -> bool {
+    /// Counts a text, if there is room for it in all and for each of these, or nothing else is held there.
+    fn add(&mut self, holders: &[Option<Holder>], text: &Bytes, max_bytes: usize) -> bool {
         let place = text.as_ptr().addr();
-        let of_network = self.by_network.get(&network).copied().unwrap_or(0);
-        let is_new = !self.holders.contains_key(&place);
-        let is_new_there = !self.network_holders.contains_key(&(network, place));
+        let is_new = !self.texts.contains_key(&place);
         let fits = |is_new: bool, bytes: usize, max: usize| !is_new || bytes == 0 || bytes + text.len() <= max;
-        // One network leaves a tenth to others.
-        if !fits(is_new, self.bytes, max_bytes) || !fits(is_new_there, of_network, max_bytes - max_bytes / 10) {
+        // One address, and one token, leaves a tenth to others.
+        let fits_one = |holder: &Holder| {
+            let is_new = !self.texts_by_holder.contains_key(&(holder.clone(), place));
+            fits(is_new, self.by_holder.get(holder).copied().unwrap_or(0), max_bytes - max_bytes / 10)
+        };
+        if !fits(is_new, self.bytes, max_bytes) || !holders.iter().flatten().all(fits_one) {
             return false;
         }
         if is_new {
             self.bytes += text.len();
         }
-        if is_new_there {
-            self.by_network.insert(network, of_network + text.len());
+        *self.texts.entry(place).or_default() += 1;
+        for holder in holders.iter().flatten() {
+            let count = self.texts_by_holder.entry((holder.clone(), place)).or_default();
+            *count += 1;
+            if *count == 1 {
+                *self.by_holder.entry(holder.clone()).or_default() += text.len();
+            }
         }
-        *self.holders.entry(place).or_default() += 1;
-        *self.network_holders.entry((network, place)).or_default() += 1;
         true
     }
 
-    fn remove(&mut self, network: IpAddr, text: &Bytes) {
+    fn remove(&mut self, holders: &[Option<Holder>], text: &Bytes) {
         let place = text.as_ptr().addr();
-        if is_last(&mut self.holders, place) {
+        if is_last(&mut self.texts, place) {
             self.bytes -= text.len();
         }
-        if is_last(&mut self.network_holders, (network, place))
-            && let Some(bytes) = self.by_network.get_mut(&network)
-        {
-            *bytes -= text.len();
-            if *bytes == 0 {
-                self.by_network.remove(&network);
+        for holder in holders.iter().flatten() {
+            if is_last(&mut self.texts_by_holder, (holder.clone(), place))
+                && let Some(bytes) = self.by_holder.get_mut(holder)
+            {
+                *bytes -= text.len();
+                if *bytes == 0 {
+                    self.by_holder.remove(holder);
+                }
             }
         }
     }
@@ -160,7 +166,7 @@ fn is_last<Place: Eq + Hash>(holders: &mut HashMap<Place, usize>, place: Place) 
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.backlog.unread().remove(self.network, &self.text);
+        self.backlog.unread().remove(&self.holders, &self.text);
     }
 }
 
@@ -171,25 +177,45 @@ mod tests {
     #[test]
     fn m6_unread_bytes_are_bounded_in_all_and_by_address() {
         let backlog = Arc::new(Backlog::new(10 * LARGE));
-        let [one, two, three] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|address| address.parse::<IpAddr>().unwrap());
+        let [one, two, three] =
+            ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|address| Account::of(address.parse().unwrap()));
         let text = |larges: usize| Bytes::from(vec![b'x'; larges * LARGE]);
-        assert!(backlog.hold(&text(1), one).unwrap().is_none(), "small texts do not count");
+        assert!(backlog.hold(&text(1), &one).unwrap().is_none(), "small texts do not count");
         let shared = text(4);
-        let first = backlog.hold(&shared, one).unwrap().unwrap();
-        let again = backlog.hold(&shared, one).unwrap();
-        let other = backlog.hold(&shared, two).unwrap();
+        let first = backlog.hold(&shared, &one).unwrap().unwrap();
+        let again = backlog.hold(&shared, &one).unwrap();
+        let other = backlog.hold(&shared, &two).unwrap();
         assert_eq!(backlog.bytes(), 4 * LARGE, "a text lies in memory once");
-        let five = backlog.hold(&text(5), one).unwrap();
+        let five = backlog.hold(&text(5), &one).unwrap();
         assert_eq!(backlog.bytes(), 9 * LARGE);
-        assert!(backlog.hold(&text(2), two).is_err(), "in all");
+        assert!(backlog.hold(&text(2), &two).is_err(), "in all");
         drop((five, first));
         assert_eq!(backlog.bytes(), 4 * LARGE, "others hold it");
-        assert!(backlog.hold(&text(6), one).is_err(), "one address leaves a tenth to others");
-        let six = backlog.hold(&text(6), three).unwrap();
+        assert!(backlog.hold(&text(6), &one).is_err(), "one address leaves a tenth to others");
+        let six = backlog.hold(&text(6), &three).unwrap();
         drop((again, other, six));
         assert_eq!((backlog.bytes(), backlog.refused()), (0, 2));
-        assert!(backlog.hold(&text(50), one).is_ok(), "one text is held however large it is");
+        assert!(backlog.hold(&text(50), &one).is_ok(), "one text is held however large it is");
         let unread = backlog.unread();
-        assert!(unread.by_network.is_empty() && unread.holders.is_empty() && unread.network_holders.is_empty());
+        assert!(unread.by_holder.is_empty() && unread.texts.is_empty() && unread.texts_by_holder.is_empty());
+    }
+    #[test]
+    fn m6_unread_bytes_are_bounded_by_token_wherever_it_is_shown() {
+        let backlog = Arc::new(Backlog::new(10 * LARGE));
+        let greedy = |last: u8| Account::of([10, 0, 0, last].into()).with("token greedy");
+        let text = |larges: usize| Bytes::from(vec![b'x'; larges * LARGE]);
+        let held = [1, 2, 3].map(|last| backlog.hold(&text(3), &greedy(last)).unwrap());
+        assert!(backlog.hold(&text(2), &greedy(4)).is_err(), "one token leaves a tenth to others, from any address");
+        drop(held);
+        let shared = text(5);
+        let held = [1, 2, 3].map(|last| backlog.hold(&shared, &greedy(last)).unwrap());
+        assert_eq!(
+            backlog.unread().by_holder[&greedy(1).token().unwrap()],
+            5 * LARGE,
+            "a text counts once for a token"
+        );
+        drop(held);
+        let unread = backlog.unread();
+        assert!(unread.by_holder.is_empty() && unread.texts.is_empty() && unread.texts_by_holder.is_empty());
     }
 }

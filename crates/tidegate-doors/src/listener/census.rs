@@ -3,9 +3,9 @@
 //!
 //! Whatever is counted has its [`Place`] from the moment it is let in until it is dropped, in whatever thread that is.
 
+use super::account::{Account, Holder};
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -42,14 +42,6 @@ pub struct Census {
     accepted: AtomicU64,
     refused: AtomicU64,
     pub(super) cut: AtomicU64,
-}
-
-/// Who has them.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Holder {
-    Network(IpAddr),
-    /// By its name.
-    Token(Arc<str>),
 }
 
 /// One of the places that there are; dropping it frees it.
@@ -127,9 +119,9 @@ impl Census {
         self.cut.load(Relaxed)
     }
 
-    /// A place for a client at this address, with this token if it has shown one; or why there is none.
-    pub(crate) fn enter(self: &Arc<Census>, address: IpAddr, token: Option<&str>) -> Result<Place, Taken> {
-        let holders = [Some(Holder::Network(network(address))), token.map(|token| Holder::Token(token.into()))];
+    /// A place that is charged to this account; or why there is none.
+    pub(crate) fn enter(self: &Arc<Census>, account: &Account) -> Result<Place, Taken> {
+        let holders = account.holders();
         let entered = self.count_in(true, &holders);
         let counter = if entered.is_ok() { &self.accepted } else { &self.refused };
         counter.fetch_add(1, Relaxed);
@@ -170,6 +162,22 @@ impl Census {
     }
 }
 
+impl Place {
+    /// Charges it to the account's token, too, which its client has shown since it was let in.
+    ///
+    /// # Errors
+    /// When the token has as many as one may: the place is then what it was.
+    pub(crate) fn charge(&mut self, account: &Account) -> Result<(), Taken> {
+        if let (Some(token), [_, None]) = (account.token(), &self.holders) {
+            let counted = self.census.count_in(false, &[Some(token.clone())]);
+            self.census.refused.fetch_add(u64::from(counted.is_err()), Relaxed);
+            counted?;
+            self.holders[1] = Some(token);
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let mut by_holder = self.census.by_holder();
@@ -185,14 +193,6 @@ impl Drop for Place {
     }
 }
 
-/// Whoever has an IPv6 address has its whole /64.
-pub(super) fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
-        address => address,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,7 +205,8 @@ mod tests {
         for (client, expected) in clients {
             let (address, token) =
                 client.split_once(' ').map_or((*client, None), |(address, token)| (address, Some(token)));
-            let entered = census.enter(address.parse().unwrap(), token);
+            let account = Account::of(address.parse().unwrap());
+            let entered = census.enter(&token.map_or(account.clone(), |token| account.with(token)));
             assert_eq!(entered.as_ref().err(), expected.as_ref(), "{client}");
             places.extend(entered);
         }
@@ -242,6 +243,21 @@ mod tests {
         assert_eq!((census.open(), census.refused()), (0, 1), "whoever shows a token has its place already");
         drop(shown);
         assert!(census.show("a").is_ok());
+    }
+
+    #[test]
+    fn m6_a_token_that_is_shown_later_is_charged_for_the_place_that_is_there() {
+        let census = Arc::new(Census::new(OF_THREE));
+        let accounts = [1, 2, 3].map(|last| Account::of([10, 0, 0, last].into()));
+        let mut places = accounts.each_ref().map(|account| census.enter(account).unwrap());
+        let charged: Vec<_> =
+            places.iter_mut().zip(accounts).map(|(place, account)| place.charge(&account.with("a"))).collect();
+        assert_eq!(charged, [Ok(()), Ok(()), Err(Taken::ByToken)]);
+        assert_eq!((census.open(), census.refused()), (3, 1));
+        let again = Account::of([10, 0, 0, 1].into()).with("a");
+        assert_eq!(places[0].charge(&again), Ok(()), "once for one token");
+        drop(places);
+        assert_eq!((census.open(), census.by_holder().len()), (0, 0), "places are given back");
     }
 
     #[test]

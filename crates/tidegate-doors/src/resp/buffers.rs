@@ -1,9 +1,11 @@
 //! What one connection keeps of what it read and of what it answers: a little, and more while its pipelines are long, if there is room.
 //!
-//! Large buffers are counted over all connections of the door (promise M6), so that thousands of clients that send and do not read take no
+//! Large buffers are counted over all connections of the door, for each address and for each token (promise M6), so that thousands of clients that send and do not read take no
 //! more than the budget. Without a place there the small ones do, in more reads and writes.
 //! Invariant: a client that has not shown who it is has the smallest.
 
+use crate::access::Caller;
+use crate::budget::account;
 use crate::listener::{Census, Place};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -40,8 +42,8 @@ impl Buffers {
     }
 
     /// About so many bytes of answers are written at once.
-    pub(super) fn output_max(&self, is_known: bool) -> usize {
-        match (is_known, &self.place) {
+    pub(super) fn output_max(&self, caller: &Caller) -> usize {
+        match (!caller.is_unknown(), &self.place) {
             (false, _) => READ_MIN,
             (true, None) => SMALL_MAX,
             (true, Some(_)) => OUTPUT_MAX,
@@ -49,23 +51,23 @@ impl Buffers {
     }
 
     /// Room for the next read, beside a command of which a part is here already.
-    pub(super) fn make_room(&mut self, is_known: bool) -> Result<(), NoRoom> {
+    pub(super) fn make_room(&mut self, caller: &Caller) -> Result<(), NoRoom> {
         if self.input.capacity() - self.input.len() >= READ_MIN / 4 {
             return Ok(());
         }
         let wanted = (2 * self.input.capacity()).min(COMMAND_ROOM_MAX);
-        if self.may_have(wanted, is_known) {
+        if self.may_have(wanted, caller) {
             self.input.reserve_exact(wanted - self.input.len());
         }
         if self.input.len() < self.input.capacity() { Ok(()) } else { Err(NoRoom) }
     }
 
     /// Room for the next read by how much the last one brought: a connection that is idle keeps little.
-    pub(super) fn fit(&mut self, filled: bool, before: usize, is_known: bool) {
+    pub(super) fn fit(&mut self, filled: bool, before: usize, caller: &Caller) {
         let capacity = self.input.capacity();
         if filled && capacity < READ_MAX {
             let wanted = (2 * capacity).min(READ_MAX);
-            if self.may_have(wanted, is_known) {
+            if self.may_have(wanted, caller) {
                 self.input.reserve_exact(wanted - self.input.len());
             }
         } else if self.input.is_empty() && before == 0 && capacity > READ_MIN && !filled {
@@ -75,11 +77,13 @@ impl Buffers {
         }
     }
 
-    fn may_have(&mut self, bytes: usize, is_known: bool) -> bool {
+    fn may_have(&mut self, bytes: usize, caller: &Caller) -> bool {
         if bytes <= SMALL_MAX || self.place.is_some() {
-            return is_known;
+            return !caller.is_unknown();
         }
-        self.place = is_known.then(|| self.places.enter(self.address, None).ok()).flatten();
+        if !caller.is_unknown() {
+            self.place = self.places.enter(&account(self.address, caller)).ok();
+        }
         self.place.is_some()
     }
 }
@@ -87,11 +91,41 @@ impl Buffers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::{Grant, Hash, Rules, Token, Tokens};
     use crate::listener::Caps;
+    use std::net::Ipv4Addr;
+    use tidegate::Micros;
+
+    const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+    /// One that need not say who it is, and one that has yet to.
+    fn callers() -> (Caller, Caller) {
+        (Caller::address(ADDRESS), Caller::unknown(ADDRESS))
+    }
+
+    /// One token has one place, from any address.
+    #[test]
+    fn m6_one_token_does_not_take_all_large_buffers() {
+        let token = |name: &str| Token {
+            name: name.to_owned(),
+            hash: Hash::of(format!("tg_{name}").as_bytes()),
+            grant: Grant::default(),
+            expires: None,
+        };
+        let tokens = Tokens::new(vec![token("greedy"), token("other")], Vec::new()).unwrap();
+        let rules = Rules { tokens: Some(tokens), ..Rules::default() };
+        let [greedy, other] =
+            [b"tg_greedy".as_slice(), b"tg_other"].map(|text| rules.caller_of(text, Micros::ZERO).unwrap());
+        let places = Arc::new(Census::new(Caps { all: 2, per_address: 1, per_token: 1 }));
+        let [mut first, mut second, mut third] =
+            [1, 2, 3].map(|last| Buffers::new(&places, IpAddr::from([10, 0, 0, last])));
+        let got = [longest(&mut first, &greedy), longest(&mut second, &greedy), longest(&mut third, &other)];
+        assert_eq!(got, [COMMAND_ROOM_MAX, SMALL_MAX, COMMAND_ROOM_MAX]);
+    }
 
     /// Reads that each bring as much as there is room for, of one command that does not end: how much a client gets to send.
-    fn longest(buffers: &mut Buffers, is_known: bool) -> usize {
-        while buffers.make_room(is_known).is_ok() && buffers.input.len() < COMMAND_ROOM_MAX {
+    fn longest(buffers: &mut Buffers, caller: &Caller) -> usize {
+        while buffers.make_room(caller).is_ok() && buffers.input.len() < COMMAND_ROOM_MAX {
             buffers.input.resize(buffers.input.capacity(), b'x');
         }
         buffers.input.len()
@@ -100,26 +134,28 @@ mod tests {
     #[test]
     fn m6_large_buffers_have_a_place_each_and_strangers_have_none() {
         let places = Arc::new(Census::new(Caps { all: 1, per_address: 1, per_token: 1 }));
-        let [mut first, mut second, mut stranger] = [0; 3].map(|_| Buffers::new(&places, IpAddr::from([10, 0, 0, 1])));
-        assert_eq!(longest(&mut first, true), COMMAND_ROOM_MAX);
-        assert_eq!((longest(&mut second, true), longest(&mut stranger, false)), (SMALL_MAX, READ_MIN));
-        let most = |buffers: &Buffers, is_known| buffers.output_max(is_known);
+        let (known, unknown) = callers();
+        let [mut first, mut second, mut stranger] = [0; 3].map(|_| Buffers::new(&places, ADDRESS));
+        assert_eq!(longest(&mut first, &known), COMMAND_ROOM_MAX);
+        assert_eq!((longest(&mut second, &known), longest(&mut stranger, &unknown)), (SMALL_MAX, READ_MIN));
+        let most = |buffers: &Buffers, caller: &Caller| buffers.output_max(caller);
         assert_eq!(
-            (most(&first, true), most(&second, true), most(&stranger, false)),
+            (most(&first, &known), most(&second, &known), most(&stranger, &unknown)),
             (OUTPUT_MAX, SMALL_MAX, READ_MIN)
         );
         first.input.clear();
-        first.fit(false, 0, true);
+        first.fit(false, 0, &known);
         assert_eq!((first.input.capacity(), places.open()), (READ_MIN, 0), "an idle one gives its place back");
-        assert_eq!(longest(&mut second, true), COMMAND_ROOM_MAX);
+        assert_eq!(longest(&mut second, &known), COMMAND_ROOM_MAX);
     }
 
     #[test]
     fn room_grows_while_reads_fill_it() {
         let places = Arc::new(Census::new(Caps { all: 1, per_address: 1, per_token: 1 }));
-        let mut buffers = Buffers::new(&places, IpAddr::from([10, 0, 0, 1]));
+        let (known, _) = callers();
+        let mut buffers = Buffers::new(&places, ADDRESS);
         let rooms = [0; 6].map(|_| {
-            buffers.fit(true, 0, true);
+            buffers.fit(true, 0, &known);
             buffers.input.capacity() >> 10
         });
         assert_eq!(rooms, [8, 16, 32, 64, 64, 64]);

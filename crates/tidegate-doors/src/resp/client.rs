@@ -63,7 +63,7 @@ where
     note(connection, session, false, false);
     let mut ordered = pin!(connection.ordered());
     loop {
-        if buffers.make_room(session.is_known()).is_err() {
+        if buffers.make_room(session.caller.caller()).is_err() {
             let told = if session.is_known() { NO_ROOM } else { NO_ROOM_FOR_STRANGERS };
             let _ = write(io.as_mut(), &mut told.to_vec()).await;
             return End::Closing;
@@ -81,7 +81,7 @@ where
         panic_point("resp");
         let (filled, mut used) = (buffers.input.len() == buffers.input.capacity(), 0);
         let after = loop {
-            let most = buffers.output_max(session.is_known());
+            let most = buffers.output_max(session.caller.caller());
             let ran = session.run(&buffers.input[used..], &mut buffers.output, most).await;
             used += ran.used;
             if !buffers.output.is_empty() {
@@ -112,7 +112,7 @@ where
         }
         buffers.input.drain(..used);
         note(connection, session, used > 0, !buffers.input.is_empty());
-        buffers.fit(filled, before, session.is_known());
+        buffers.fit(filled, before, session.caller.caller());
         if filled {
             // It is ahead, and the next read is there already: others of this thread have their turn first. Without this a few clients with
             // pipelines that do not end would have the thread for seconds.

@@ -8,7 +8,8 @@ use super::subscription::{Ended, Label, follow, follow_time};
 use super::writer::{Gone, Writer};
 use super::{SessionContext, SessionPlaces, VERSION, words};
 use crate::access::{Scope, What};
-use crate::listener::{Connection, Order, Place, TooMuchUnread};
+use crate::budget::account;
+use crate::listener::{Account, Connection, Order, Place, TooMuchUnread};
 use bytes::{Buf as _, BytesMut};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -60,10 +61,9 @@ async fn cut(connection: &Connection) {
 struct Session<IO> {
     context: SessionContext,
     places: SessionPlaces,
-    /// Its place among the connections of the token that it has shown in CONNECT.
-    holder: Option<Place>,
-    /// The client's.
     address: IpAddr,
+    /// Who is charged for what it takes.
+    account: Account,
     out: Arc<Writer<WriteHalf<IO>>>,
     tasks: JoinSet<Ended>,
     /// By their id.
@@ -113,9 +113,9 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         out: Arc<Writer<WriteHalf<IO>>>,
     ) -> Session<IO> {
         Session {
+            account: account(address, context.caller.caller()),
             context,
             places,
-            holder: None,
             address,
             out,
             tasks: JoinSet::new(),
@@ -291,14 +291,10 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         if self.context.caller.is_unknown() {
             let passcode = frame.header("passcode").unwrap_or_default();
             self.context.caller.identify(passcode.as_bytes(), self.context.gate.now())?;
-            let shown = self.context.caller.credential().map(|token| self.context.budget.connections.show(&token));
-            match shown.transpose() {
-                Ok(place) => self.holder = place,
-                Err(taken) => {
-                    let most = self.context.budget.connections.caps().per_token;
-                    return refuse("too many connections", format!("connections: {taken}, {most}; end some"));
-                }
-            }
+            let caller = self.context.caller.caller();
+            self.account = account(self.address, caller);
+            let charged = self.places.charge(&self.context.budget, caller, &self.account);
+            charged.or_else(|detail| refuse("too many sessions", detail))?;
         }
         let Some((theirs, wanted)) = heart_beats(frame.header("heart-beat").unwrap_or("0,0")) else {
             return refuse("bad heart-beat", "heart-beat must be two numbers of milliseconds, such as 10000,10000");
@@ -365,7 +361,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         let task = match &stream {
             None => self.tasks.spawn(follow_time(self.context.time.subscribe(), label, self.out.clone(), caller)),
             Some(stream) => {
-                let unread = (Arc::clone(&self.context.budget.backlog), self.address);
+                let unread = (Arc::clone(&self.context.budget.backlog), self.account.clone());
                 self.tasks.spawn(follow(Arc::clone(stream), from, label, self.out.clone(), unread, caller))
             }
         };
@@ -381,8 +377,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
         if self.subscriptions.len() >= most {
             return refuse(message, format!("a client has at most {most}; unsubscribe some"));
         }
-        let token = self.context.caller.credential();
-        budget.subscriptions.enter(self.address, token.as_deref()).or_else(|taken| {
+        budget.subscriptions.enter(&self.account).or_else(|taken| {
             let most = budget.limits.subscriptions;
             refuse(
                 message,
@@ -406,7 +401,7 @@ impl<IO: AsyncRead + AsyncWrite + Send + 'static> Session<IO> {
 
     fn idle_place(&self) -> Result<Place, End> {
         let budget = &self.context.budget;
-        budget.idle_sessions.enter(self.address, None).or_else(|taken| {
+        budget.idle_sessions.enter(&self.account).or_else(|taken| {
             let most = budget.limits.idle_sessions;
             refuse("too many sessions", format!("sessions without a subscription: {taken} ({most} in all); come again"))
         })

@@ -2,11 +2,10 @@
 
 use super::writer::{Gone, Writer};
 use crate::access::{Lasting, Refusal, Scope, What};
-use crate::listener::{Backlog, TooMuchUnread};
+use crate::listener::{Account, Backlog, TooMuchUnread};
 use crate::pace::Paced;
 use crate::turns::in_turns;
 use bytes::Bytes;
-use std::net::IpAddr;
 use std::sync::Arc;
 use tidegate::Gate;
 use tidegate_events::{Cut, Message, Seen, Stream, Unavailable};
@@ -41,13 +40,13 @@ pub(super) enum Ended {
     Over,
 }
 
-/// Follows a stream. What the client at `address` has not read is counted in `backlog`.
+/// Follows a stream. What its client has not read is counted in `backlog`, for this account.
 pub(super) async fn follow<W: AsyncWrite + Unpin>(
     stream: Arc<Stream>,
     from: Option<Seen>,
     label: Label,
     out: Arc<Writer<W>>,
-    (backlog, address): (Arc<Backlog>, IpAddr),
+    (backlog, account): (Arc<Backlog>, Account),
     (mut caller, gate): (Lasting, Gate),
 ) -> Ended {
     let mut subscription = match Paced::subscribe(&stream, from).await {
@@ -63,10 +62,10 @@ pub(super) async fn follow<W: AsyncWrite + Unpin>(
             return Ended::Refused(refusal);
         }
         let written: Result<Result<(), Gone>, TooMuchUnread> = in_turns(async {
-            let _messages = backlog.hold_all(messages.iter().map(|message| &message.body), address)?;
+            let _messages = backlog.hold_all(messages.iter().map(|message| &message.body), &account)?;
             let out = out.take().await;
             let frames = label.frames(&messages);
-            let _frames = backlog.hold_all(frames.iter(), address)?;
+            let _frames = backlog.hold_all(frames.iter(), &account)?;
             Ok(out.write(frames).await)
         })
         .await;

@@ -1,7 +1,11 @@
 //! Who may call: every method against every kind of caller, as one table; and what a browser may not.
 
-use crate::server::{Server, call, connect, ended, request};
+use crate::server::{Server, call, connect, ended, later, request};
+use bytes::Bytes;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::sync::Arc;
+use std::time::Duration;
 use tidegate::Micros;
 use tidegate_doors::access::{Access, Grant, Hash, Pattern, Rules, Scope, Token, Tokens};
 use tidegate_doors::grpc::{GrpcSettings, Metrics};
@@ -9,6 +13,7 @@ use tidegate_doors::listener::Caps;
 use tidegate_wire::grpc::framed;
 use tidegate_wire::grpc::health::{self, HealthCheckRequest};
 use tidegate_wire::grpc::ratelimit::{CHECK_RATE_LIMIT, REPORT, SHOULD_RATE_LIMIT};
+use tokio::net::TcpStream;
 
 /// A call with these fields, and the status that it has.
 #[track_caller]
@@ -148,5 +153,41 @@ fn m6_one_token_does_not_get_every_connection() {
             statuses.push(ended(senders.last_mut().unwrap().send_request(asked).await.unwrap()).await.status);
         }
         assert_eq!(statuses, [0, 0, 8]);
+    });
+}
+
+/// Calls whose message does not come were counted by address alone.
+#[test]
+fn m6_one_token_does_not_have_all_calls_that_wait() {
+    let metrics = Arc::new(Metrics::new(Caps { all: 20, per_address: 20, per_token: 3 }));
+    let tokens = vec![token("greedy", Scope::Check, &[], None), token("other", Scope::Check, &[], None)];
+    let rules = Rules { tokens: Some(Tokens::new(tokens, Vec::new()).unwrap()), ..Rules::default() };
+    let server =
+        Server::with(GrpcSettings { access: Arc::new(Access::new(rules)), metrics, ..GrpcSettings::default() });
+    server.runtime.block_on(async {
+        let io = TokioIo::new(TcpStream::connect(server.address).await.unwrap());
+        let (mut sender, connection) = http2::Builder::new(TokioExecutor::new()).handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        let mut half = |name: &str| {
+            let (sent, body) = later();
+            sent.try_send(Bytes::from_static(&[0, 0, 0, 1, 0, 10])).unwrap();
+            let mut asked = call(SHOULD_RATE_LIMIT, Vec::new()).map(|_| body);
+            let field = format!("Bearer tg_{name}").parse().unwrap();
+            asked.headers_mut().insert("authorization", field);
+            (sent, tokio::spawn(sender.send_request(asked)))
+        };
+        let halves: Vec<_> = (0..4).map(|_| half("greedy")).collect();
+        let (mut refused, mut waiting) = (Vec::new(), Vec::new());
+        for (sent, mut asked) in halves {
+            match tokio::time::timeout(Duration::from_millis(500), &mut asked).await {
+                Ok(answer) => refused.push(answer.unwrap().unwrap().headers().clone()),
+                Err(_) => waiting.push((sent, asked)),
+            }
+        }
+        assert_eq!((refused.len(), waiting.len()), (1, 3), "{refused:?}");
+        let message = refused[0]["grpc-message"].to_str().unwrap();
+        assert!(refused[0]["grpc-status"] == "14" && message.contains("your token has as many"), "{message}");
+        let (_sent, other) = half("other");
+        assert!(tokio::time::timeout(Duration::from_millis(500), other).await.is_err(), "another token's call waits");
     });
 }

@@ -8,7 +8,9 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
+use tidegate_doors::access::{Access, Grant, Hash, Rules, Scope, Token, Tokens};
 use tidegate_doors::http::{HttpSettings, Limits};
 use tidegate_events::{Mode, StreamSpec};
 use tidegate_testkit::eventually;
@@ -296,4 +298,38 @@ fn m6_a_feed_whose_client_takes_its_window_back_holds_no_turn() {
     }
     assert_eq!(server.ask("GET /v1/limiters").status, 200);
     assert_eq!(server.ask("GET /metrics").status, 200);
+}
+
+/// Requests of one token on connections from many addresses had no bound of their own.
+#[test]
+fn m6_one_token_does_not_have_all_requests_of_http2() {
+    let token = |name: &str| Token {
+        name: name.to_owned(),
+        hash: Hash::of(format!("tg_{name}").as_bytes()),
+        grant: Grant { scopes: [Scope::Subscribe].into_iter().collect(), ..Grant::default() },
+        expires: None,
+    };
+    let tokens = Tokens::new(vec![token("greedy"), token("other")], Vec::new()).unwrap();
+    let access = Arc::new(Access::new(Rules { tokens: Some(tokens), ..Rules::default() }));
+    let limits = Limits { connections: 20, connections_per_token: Some(3), ..Limits::default() };
+    let streams = vec![StreamSpec::new("orders", Mode::OnlyOnce)];
+    let server = Server::with_streams_and(streams, HttpSettings { access, ..limited(limits) });
+    server.runtime.block_on(async {
+        let mut sender = connect(server.address).await;
+        let mut feed = |name: &str| {
+            let mut request = get("/v1/streams/orders/feed");
+            request.headers_mut().insert("authorization", format!("Bearer tg_{name}").parse().unwrap());
+            sender.send_request(request)
+        };
+        let mut feeds = Vec::new();
+        for _ in 0..3 {
+            feeds.push(feed("greedy").await.unwrap());
+        }
+        assert!(feeds.iter().all(|feed| feed.status() == 200));
+        let refused = feed("greedy").await.unwrap();
+        assert_eq!(refused.status(), 503);
+        let refused = body(refused).await;
+        assert!(refused.contains("too_many_requests") && refused.contains("your token has as many"), "{refused}");
+        assert_eq!(feed("other").await.unwrap().status(), 200);
+    });
 }

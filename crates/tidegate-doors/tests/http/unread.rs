@@ -4,7 +4,9 @@
 
 use crate::server::{Client, Server, limited};
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tidegate_doors::access::{Access, Grant, Hash, Rules, Scope, Token, Tokens};
 use tidegate_doors::http::{HttpSettings, Limits};
 use tidegate_events::{Mode, StreamSpec};
 
@@ -29,9 +31,14 @@ fn server(settings: HttpSettings) -> Server {
 
 /// Asks, and reads nothing but the status.
 fn ask(server: &Server, path: &str) -> (Client, String) {
-    let mut client = server.connect_from("127.0.0.1");
+    ask_from(server, "127.0.0.1", path, "")
+}
+
+/// The same from this address, with these header fields.
+fn ask_from(server: &Server, from: &str, path: &str, fields: &str) -> (Client, String) {
+    let mut client = server.connect_from(from);
     socket2::SockRef::from(&client.stream).set_recv_buffer_size(32 << 10).unwrap();
-    client.stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).unwrap();
+    client.stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n").as_bytes()).unwrap();
     let mut status = [0; 12];
     client.stream.read_exact(&mut status).unwrap();
     (client, String::from_utf8_lossy(&status[9..]).into_owned())
@@ -109,4 +116,30 @@ fn m6_many_feeds_share_what_they_have_not_read() {
     assert!(unread.iter().all(|(_, status)| status == "200"));
     let bytes = metric(&server, "tidegate_http_unread_bytes");
     assert!((SNAPSHOT_BYTES..=2 * SNAPSHOT_BYTES).contains(&bytes), "{bytes} bytes for one snapshot");
+}
+
+/// Many addresses with one token had what each of them may.
+#[test]
+fn m6_one_token_leaves_room_for_what_others_have_not_read() {
+    let token = |name: &str| Token {
+        name: name.to_owned(),
+        hash: Hash::of(format!("tg_{name}").as_bytes()),
+        grant: Grant { scopes: [Scope::Read].into_iter().collect(), ..Grant::default() },
+        expires: None,
+    };
+    let access = Arc::new(Access::default());
+    // Room for ten snapshots of 4.0 to 4.4 MB; nine tenths of it are for nine of them.
+    let limits = Limits { unread_bytes: 44_200_000, ..Limits::default() };
+    let server = server(HttpSettings { access: Arc::clone(&access), ..limited(limits) });
+    let tokens = Tokens::new(vec![token("greedy"), token("other")], Vec::new()).unwrap();
+    access.replace(Rules { tokens: Some(tokens), ..Rules::default() });
+    let ask = |from: &str, name: &str| {
+        let field = format!("authorization: Bearer tg_{name}\r\n");
+        ask_from(&server, from, "/v1/streams/orders", &field)
+    };
+    let greedy: Vec<_> =
+        (0..10).map(|number| ask(if number < 5 { "127.0.0.1" } else { "127.0.0.2" }, "greedy")).collect();
+    let statuses: Vec<&str> = greedy.iter().map(|(_, status)| status.as_str()).collect();
+    assert_eq!(statuses, [["200"; 9].as_slice(), &["503"]].concat());
+    assert_eq!(ask("127.0.0.2", "other").1, "200");
 }

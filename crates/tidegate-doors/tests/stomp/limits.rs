@@ -1,7 +1,10 @@
 //! M6: what sessions may take of `[limits]`.
 
 use super::Door;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
+use tidegate_doors::access::{Access, Grant, Hash, Rules, Scope, Token, Tokens};
 use tidegate_doors::http::{HttpSettings, Limits};
 use tidegate_testkit::eventually;
 use tidegate_testkit::http::get;
@@ -92,4 +95,49 @@ fn m6_a_client_that_does_not_read_keeps_one_text_for_all_its_subscriptions() {
     eventually("what it was sent lies unread", || taken(&door, "unread_bytes") > 0);
     let unread = taken(&door, "unread_bytes");
     assert!(unread <= 128 << 10, "{unread} bytes for 100 subscriptions");
+}
+
+/// Two addresses that show one token in CONNECT had as many sessions as two may.
+#[test]
+fn m6_one_token_that_comes_by_passcode_does_not_take_all_sessions() {
+    let token = |name: &str| Token {
+        name: name.to_owned(),
+        hash: Hash::of(format!("tg_{name}").as_bytes()),
+        grant: Grant { scopes: [Scope::Subscribe].into_iter().collect(), ..Grant::default() },
+        expires: None,
+    };
+    for (limits, refused) in [
+        (
+            Limits { connections: 40, reserved_connections: Some(30), ..Limits::default() },
+            "feeds and sessions: your token has as many as one token may, 9",
+        ),
+        (
+            Limits { idle_sessions: 10, ..Limits::default() },
+            "sessions without a subscription: your token has as many as one token may, 9",
+        ),
+    ] {
+        let tokens = Tokens::new(vec![token("greedy"), token("other")], Vec::new()).unwrap();
+        let access = Arc::new(Access::new(Rules { tokens: Some(tokens), ..Rules::default() }));
+        let door = Door::with(3_600_000, HttpSettings { limits, access, ..HttpSettings::default() });
+        let session = |from: u8, name: &str| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.bind(&SocketAddr::from(([127, 0, 0, from], 0)).into()).unwrap();
+            socket.connect(&door.address.into()).unwrap();
+            let mut client = Client::open_over(socket.into(), "").unwrap_or_else(|head| panic!("{head}"));
+            client.send(&format!("CONNECT\naccept-version:1.2\npasscode:tg_{name}\n\n\0"));
+            let heard = client.hear();
+            (client, heard)
+        };
+        let is_connected = |heard: &Heard| matches!(heard, Heard::Frame(command, ..) if command == "CONNECTED");
+        let greedy: Vec<_> = (0..9).map(|number| session(1 + number / 5, "greedy")).collect();
+        greedy.iter().for_each(|(_, heard)| assert!(is_connected(heard), "{heard:?}"));
+        let (_, heard) = session(2, "greedy");
+        let error = heard.error();
+        assert!(error.contains(refused), "{error}");
+        let mut other = None;
+        eventually("others have the rest", || {
+            other = Some(session(2, "other"));
+            other.as_ref().is_some_and(|(_, heard)| is_connected(heard))
+        });
+    }
 }

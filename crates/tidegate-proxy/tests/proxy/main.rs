@@ -1,6 +1,7 @@
 //! The proxy between real clients and real upstreams, over loopback.
 #![allow(clippy::unwrap_used, reason = "a failing unwrap is a failing test")]
 
+mod admin;
 mod bounds;
 mod clients;
 mod counting;
