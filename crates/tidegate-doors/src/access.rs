@@ -44,6 +44,8 @@ use http::header::{AUTHORIZATION, HeaderMap};
 use http::request::Parts;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use tidegate::Micros;
 
 /// What a route asks of who calls it. Every route has one.
@@ -176,29 +178,39 @@ impl Rules {
 
 /// The rules in force, for all doors of a process.
 #[derive(Debug)]
-pub struct Access(ArcSwap<Rules>);
+pub struct Access {
+    rules: ArcSwap<Rules>,
+    /// How often they were replaced: cheaper to compare than the rules, for sessions that ask at every command.
+    version: AtomicU64,
+}
 
 impl Access {
     /// These rules from the start.
     #[must_use]
     pub fn new(rules: Rules) -> Access {
-        Access(ArcSwap::from_pointee(rules))
+        Access { rules: ArcSwap::from_pointee(rules), version: AtomicU64::new(0) }
     }
 
     /// Puts other rules in force: the next request is asked by them, and feeds and sessions are before their next message.
     pub fn replace(&self, rules: Rules) {
-        self.0.store(Arc::new(rules));
+        self.rules.store(Arc::new(rules));
+        // After them: a session that sees it finds these rules or later ones.
+        self.version.fetch_add(1, Release);
     }
 
     /// The same for a moment, without a count: not to be kept while something is waited for.
     pub(crate) fn load(&self) -> Guard<Arc<Rules>> {
-        self.0.load()
+        self.rules.load()
     }
 
     /// The rules in force.
     #[must_use]
     pub fn rules(&self) -> Arc<Rules> {
-        self.0.load_full()
+        self.rules.load_full()
+    }
+
+    fn version(&self) -> u64 {
+        self.version.load(Acquire)
     }
 }
 

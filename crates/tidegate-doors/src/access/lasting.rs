@@ -14,8 +14,8 @@ use tidegate::Micros;
 #[derive(Clone, Debug)]
 pub(crate) struct Lasting {
     access: Arc<Access>,
-    /// By which the caller was last found; `None`: not since it was admitted.
-    rules: Option<Arc<Rules>>,
+    /// By which the caller was last found, and their version; `None`: not since it was admitted.
+    rules: Option<(u64, Arc<Rules>)>,
     caller: Caller,
 }
 
@@ -33,10 +33,22 @@ impl Lasting {
     }
 
     /// # Errors
+    /// The same, where it costs something to say what is asked about: only narrowed callers need it.
+    pub(crate) fn check_with<'w>(
+        &mut self,
+        scope: Scope,
+        now: Micros,
+        what: impl FnOnce() -> What<'w>,
+    ) -> Result<(), Refusal> {
+        self.renew(now)?;
+        if self.caller.is_narrowed() { self.caller.check(scope, what()) } else { self.caller.check_scope(scope) }
+    }
+
+    /// # Errors
     /// The same for what an operator does by hand, which without tokens answers to this machine only.
     pub(crate) fn check_operator(&mut self, what: What<'_>, peer: IpAddr, now: Micros) -> Result<(), Refusal> {
         self.check(Scope::Operate, what, now)?;
-        if self.rules.as_ref().is_some_and(|rules| rules.tokens.is_none()) {
+        if self.rules.as_ref().is_some_and(|(_, rules)| rules.tokens.is_none()) {
             web::check_local(&HeaderMap::new(), peer)?;
         }
         Ok(())
@@ -50,13 +62,14 @@ impl Lasting {
     }
 
     fn renew(&mut self, now: Micros) -> Result<(), Refusal> {
-        let rules = self.access.0.load();
-        if self.rules.as_ref().is_some_and(|last| Arc::ptr_eq(&rules, last)) && !self.caller.has_expired(now) {
+        let version = self.access.version();
+        if self.rules.as_ref().is_some_and(|(last, _)| *last == version) && !self.caller.has_expired(now) {
             return Ok(());
         }
+        let rules = self.access.rules();
         let gone = || Refusal::unauthorized("the token was revoked or has expired; use another, and come again");
         self.caller = rules.renewed(&self.caller, now).ok_or_else(gone)?;
-        self.rules = Some(Arc::clone(&rules));
+        self.rules = Some((version, rules));
         Ok(())
     }
 
@@ -82,9 +95,9 @@ impl Lasting {
     /// # Errors
     /// 401: by a token that is none.
     pub(crate) fn identify(&mut self, token: &[u8], now: Micros) -> Result<(), Refusal> {
-        let rules = self.access.rules();
+        let (version, rules) = (self.access.version(), self.access.rules());
         self.caller = rules.caller_of(token, now)?;
-        self.rules = Some(rules);
+        self.rules = Some((version, rules));
         Ok(())
     }
 }

@@ -12,6 +12,8 @@ use tidegate_wire::resp::answer::{Answers, Protocol};
 
 /// Most decisions of one call.
 const ROUND_MAX: usize = 1_024;
+/// Hits that a client usually sends together.
+const PIPELINE: usize = 16;
 /// Most attributes of one request, as on every door.
 const ATTRIBUTES_MAX: usize = crate::http::bounds::ATTRIBUTES_MAX;
 
@@ -58,6 +60,15 @@ impl<'i> Round<'i> {
         !self.requests.is_empty()
     }
 
+    /// A hit that waits; room for a usual pipeline at once.
+    #[inline]
+    pub(super) fn push(&mut self, hit: Waiting<'i>) {
+        if self.hits.capacity() == 0 {
+            self.hits.reserve(PIPELINE);
+        }
+        self.hits.push(hit);
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.hits.len() + self.requests.len() >= ROUND_MAX
     }
@@ -78,7 +89,7 @@ pub(super) fn take_hit<'i>(kind: Kind, live: &Live, parts: &[&'i [u8]], round: &
         if !round.requests.is_empty() {
             return Ok(Taken::Full);
         }
-        round.hits.push(Waiting { by: By::Limiter(number), key, cost, peek });
+        round.push(Waiting { by: By::Limiter(number), key, cost, peek });
     } else {
         if !round.hits.is_empty() {
             return Ok(Taken::Full);
@@ -194,23 +205,18 @@ async fn decide_requests(gate: &Gate, live: &Live, asking: &[Asking<'_>], answer
 
 /// `[allowed, limit, remaining, retry_after_ms, reset_after_ms]`; -1 stands for none.
 fn push_decision(answers: &mut Answers<'_>, told: &HitAnswer) {
-    answers.list(5);
-    match told {
+    answers.numbers(match told {
         HitAnswer::Ruled { ruling, .. } => {
             let decision = &ruling.decision;
-            answers.number(i64::from(ruling.is_allowed()));
-            answers.number(decision.limit.into());
-            answers.number(decision.remaining.into());
-            answers.number(match decision.verdict {
+            let retry_after = match decision.verdict {
                 Verdict::Deny { retry_after: Some(wait) } => millis(wait),
                 _ => -1,
-            });
-            answers.number(millis(decision.reset_after));
+            };
+            let (limit, remaining) = (decision.limit.into(), decision.remaining.into());
+            [i64::from(ruling.is_allowed()), limit, remaining, retry_after, millis(decision.reset_after)]
         }
-        HitAnswer::Disabled | HitAnswer::Unlimited => {
-            [1, -1, -1, -1, 0].into_iter().for_each(|number| answers.number(number))
-        }
-    }
+        HitAnswer::Disabled | HitAnswer::Unlimited => [1, -1, -1, -1, 0],
+    });
 }
 
 /// The same, with the name of the limiter that decided, if several could have.

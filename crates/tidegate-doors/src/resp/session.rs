@@ -9,6 +9,7 @@ use super::{operate, words};
 use crate::access::{Caller, Known, Lasting, Refusal, Scope, What};
 use crate::budget::Holder;
 use crate::turns::in_turns;
+use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 use tidegate::Micros;
@@ -223,7 +224,10 @@ impl Session {
             }
             Kind::Block | Kind::Unblock => self.caller.check_operator(What::Limiter(&named(1)), self.peer, now),
             Kind::Stats if parts.len() == 1 => self.caller.check(scope, What::Everything, now),
-            _ => self.caller.check(scope, What::Limiter(&named(1)), now),
+            _ => {
+                let limiter = OnceCell::new();
+                self.caller.check_with(scope, now, || What::Limiter(limiter.get_or_init(|| named(1))))
+            }
         };
         refused.map_err(Error::from)
     }

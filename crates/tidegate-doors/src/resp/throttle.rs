@@ -65,7 +65,7 @@ impl Throttles {
         let Ok(cost) = u64::try_from(quantity) else { return Ok(Taken::Other(Kind::Throttle)) };
         // Beyond what a limit can have it is above the limit, whichever it is.
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
-        round.hits.push(Waiting { by: By::Throttle(number), key, cost, peek: false });
+        round.push(Waiting { by: By::Throttle(number), key, cost, peek: false });
         Ok(Taken::Waits)
     }
 
@@ -127,10 +127,7 @@ impl Throttles {
                 (false, burst, burst, -1, 0)
             }
         };
-        answers.list(5);
-        for number in [limited.into(), limit.into(), remaining.into(), retry, reset] {
-            answers.number(number);
-        }
+        answers.numbers([limited.into(), limit.into(), remaining.into(), retry, reset]);
     }
 }
 
