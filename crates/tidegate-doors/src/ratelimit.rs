@@ -10,7 +10,7 @@ use crate::access::{Caller, Scope, What};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate::headers::{push_answer_members, push_policy, push_problem_members, push_rate_limit, retry_after_s};
-use tidegate::{Answer, AskError, Gate, Intent, Limit, Micros, Reason, Request, StoreError};
+use tidegate::{Answer, AskError, Gate, Intent, Limit, Micros, OnFailure, Reason, Request, StoreError};
 use tidegate_wire::grpc::ratelimit::{
     self, DescriptorStatus, HeaderValue, Kind, ListValue, RateLimit, RateLimitDescriptor, RateLimitRequest,
     RateLimitResponse, ResponseCode, Struct, Unit, Value,
@@ -209,6 +209,8 @@ fn response(settings: RateLimitSettings, request: &RateLimitRequest, answers: &[
         statuses: answers.iter().map(status).collect(),
         ..RateLimitResponse::default()
     };
+    // Also where no limit was asked, as with on_failure = "allow".
+    tell_degraded(&mut response, settings, request, answers);
     let Some(deciding) = deciding(answers, is_allowed) else { return response };
     if !is_allowed {
         let body = problem(deciding);
@@ -217,10 +219,25 @@ fn response(settings: RateLimitSettings, request: &RateLimitRequest, answers: &[
     if settings.headers {
         response.response_headers_to_add.extend(headers(deciding));
     }
-    if settings.dynamic_metadata {
-        response.dynamic_metadata = Some(metadata(request));
-    }
     response
+}
+
+/// Says that the store was not asked, where the door is set to say more than a code: in the client's response and for filters.
+fn tell_degraded(
+    response: &mut RateLimitResponse,
+    settings: RateLimitSettings,
+    request: &RateLimitRequest,
+    answers: &[Answer],
+) {
+    let degraded = answers.iter().find_map(|answer| answer.degraded).map(OnFailure::as_str);
+    if settings.headers {
+        response.response_headers_to_add.extend(degraded.map(|by| header("tidegate-degraded", by)));
+    }
+    if settings.dynamic_metadata {
+        let mut told = metadata(request);
+        told.fields.extend(degraded.map(|by| ("degraded".to_owned(), Kind::Text(by.to_owned()).into())));
+        response.dynamic_metadata = Some(told);
+    }
 }
 
 fn code(is_allowed: bool) -> i32 {

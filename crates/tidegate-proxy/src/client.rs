@@ -42,6 +42,11 @@ impl Client {
         self.connection.has_left()
     }
 
+    /// Is nobody left to read an answer, as far as that is known?
+    pub(crate) fn has_broken_off(&self) -> bool {
+        self.connection.has_broken_off()
+    }
+
     /// What comes next on this connection is no HTTP/1.
     pub(crate) fn switch_protocol(&self) {
         self.connection.switch_protocol();

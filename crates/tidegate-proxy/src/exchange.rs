@@ -4,6 +4,7 @@
 //! out gives the slot back, also that of a future which is dropped; after that, the answer's body holds it
 //! to its end.
 
+mod half_closed;
 mod waits;
 
 use crate::body::{Answer, BodyError, ClientBody, Held, Reply};
@@ -20,6 +21,7 @@ use crate::settings::Policy;
 use crate::state::{Charge, ProxyState, Rules};
 use crate::target::{self, Characters, Target};
 use crate::tunnel;
+use half_closed::Reads;
 use http::header::{CONNECTION, HOST, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
@@ -112,6 +114,7 @@ fn begin(client: Arc<Client>, request: Request<Incoming>) -> Outcome<Box<Begun>>
         upstream_ticks: rules.upstream_ticks,
         weight,
         has_body: body.is_some(),
+        reads: Reads::unknown(parts.version),
         place: (key, name),
         key: text,
     };
@@ -248,6 +251,8 @@ struct Exchange {
     /// What its head takes while it waits.
     weight: u32,
     has_body: bool,
+    /// Does its client, when it has closed its side, still read?
+    reads: Reads,
     /// Its key at the turnstile; with a name, it is counted at the store.
     place: (KeyHash, Option<Name>),
     /// Its key at the gate.
@@ -327,7 +332,7 @@ impl Exchange {
     async fn ready_to_send(&self, mut slot: Slot) -> Outcome<(Box<Link>, Slot)> {
         loop {
             let link = self.connection().await?;
-            if slot.was_waited_for() && self.client.has_left() {
+            if slot.was_waited_for() && self.client.has_left() && !self.still_reads().await {
                 self.client.pool().put_unused(link);
                 return Err(self.left());
             }

@@ -7,8 +7,18 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 use std::ops::Range;
 
-/// The attribute whose values are addresses.
-pub(crate) const ADDRESS: &str = "ip";
+/// The attributes whose values are addresses: ours, and those of Envoy's actions `remote_address` and `masked_remote_address`.
+const ADDRESSES: [&str; 3] = ["ip", "remote_address", "masked_remote_address"];
+
+/// Are the values of this attribute addresses?
+///
+/// ```
+/// assert!(tidegate::is_address("ip") && tidegate::is_address("remote_address") && !tidegate::is_address("user"));
+/// ```
+#[must_use]
+pub fn is_address(attribute: &str) -> bool {
+    ADDRESSES.contains(&attribute)
+}
 
 /// How many bits of an IPv6 address count: 1 to 128, 64 by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,23 +66,30 @@ impl Ipv6Prefix {
         }
     }
 
-    /// The key that an address as text stands for. Anything but an IPv6 address, with or without brackets and a port, is
-    /// its own key.
+    /// The key that an address as text stands for. Anything but an IPv6 address, with or without brackets and a port, or a network
+    /// that is finer than what counts, is its own key.
     pub(crate) fn key_of_text(self, text: &[u8]) -> Cow<'_, [u8]> {
-        match ipv6(text) {
+        match ipv6(text).or_else(|| ipv6_network(text, self.0)) {
             Some(address) => Cow::Owned(self.key_of(IpAddr::V6(address)).into_bytes()),
             None => Cow::Borrowed(text),
         }
     }
 
-    /// The key of `name=value` parts, joined by commas, with the address among them as its key.
+    /// The key of `name=value` parts, joined by commas, with the addresses among them as their keys.
     pub(crate) fn key_of_parts(self, key: &[u8]) -> Cow<'_, [u8]> {
-        let address = parts(key).find_map(|part| {
-            let name_len = ADDRESS.len() + 1;
-            let is_address = key[part.clone()].strip_prefix(ADDRESS.as_bytes())?.starts_with(b"=");
-            is_address.then_some(part.start + name_len..part.end)
-        });
-        address.map_or(Cow::Borrowed(key), |value| self.replaced(key, value))
+        let address = |part: Range<usize>| {
+            let name_len = key[part.clone()].iter().position(|byte| *byte == b'=')?;
+            let name = std::str::from_utf8(&key[part.start..part.start + name_len]).ok()?;
+            is_address(name).then_some(part.start + name_len + 1..part.end)
+        };
+        let mut made = Cow::Borrowed(key);
+        // From the last, so that the places of those before stay what they are.
+        for value in parts(key).filter_map(address).collect::<Vec<_>>().into_iter().rev() {
+            if let Cow::Owned(replaced) = self.replaced(&made, value) {
+                made = Cow::Owned(replaced);
+            }
+        }
+        made
     }
 
     /// A text with the first IPv6 address in it as its key: for keys of which an address is a part, such as `ws ip=2001:db8::1`.
@@ -112,6 +129,16 @@ fn ipv6(text: &[u8]) -> Option<Ipv6Addr> {
     let text = std::str::from_utf8(text).ok()?;
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     bare.parse().ok().or_else(|| text.parse().ok().map(|address: SocketAddrV6| *address.ip()))
+}
+
+/// The address of an IPv6 network of more bits than these.
+fn ipv6_network(text: &[u8], bits: u8) -> Option<Ipv6Addr> {
+    if text.len() > TEXT_LEN_MAX {
+        return None;
+    }
+    let (address, prefix) = std::str::from_utf8(text).ok()?.split_once('/')?;
+    prefix.parse().ok().filter(|prefix: &u8| (bits + 1..=128).contains(prefix))?;
+    address.parse().ok()
 }
 
 /// The address that a value stands for: as it came, or as the key that it makes, which may be a network.
@@ -178,6 +205,12 @@ mod tests {
         for other in ["192.0.2.1", "192.0.2.1:80", "2001:db8::/64", "2001:db8:::1", "", ":", "unix:", "\u{e9}:"] {
             text(other, other);
         }
+        // Envoy masks with as many bits as it is told, 128 unless it is.
+        text("2001:db8:1:2:3:4:5:6/128", "2001:db8:1:2::/64");
+        text("2001:db8:1:2::/80", "2001:db8:1:2::/64");
+        for other in ["2001:db8:1::/48", "2001:db8::1/129", "2001:db8::1/x", "192.0.2.0/24"] {
+            text(other, other);
+        }
         let long = format!("{}:", "a".repeat(100_000));
         text(&long, &long);
         check(Ipv6Prefix::key_of_text, 56, "2001:db8:1:2ff::1", "2001:db8:1:200::/56");
@@ -194,6 +227,11 @@ mod tests {
         parts("user=a\\,ip=2001:db8::1,ip=192.0.2.1", "user=a\\,ip=2001:db8::1,ip=192.0.2.1");
         parts("user=a\\\\,ip=2001:db8::1", "user=a\\\\,ip=2001:db8::/64");
         parts("user=a,ipx=2001:db8::1", "user=a,ipx=2001:db8::1");
+        parts("remote_address=2001:db8::1,path=/", "remote_address=2001:db8::/64,path=/");
+        parts(
+            "ip=2001:db8::1,user=a,remote_address=2001:db8:1::1",
+            "ip=2001:db8::/64,user=a,remote_address=2001:db8:1::/64",
+        );
         parts("nonsense", "nonsense");
     }
 

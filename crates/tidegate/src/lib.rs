@@ -20,7 +20,7 @@ mod quota_client;
 mod record;
 
 pub use action::{Action, Actions, Analyzed, Event, Incremented, Status, Unless};
-pub use address::Ipv6Prefix;
+pub use address::{Ipv6Prefix, is_address};
 pub use answer::{Answer, AskError, Explained, Reason, Request, Target};
 pub use gate::{
     Batch, CommitAnswer, Cursor, Gate, Hit, HitAnswer, Limiter, LimiterInfo, OVERRIDE_REASON_MAX, OpenError,

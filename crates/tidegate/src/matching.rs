@@ -4,7 +4,7 @@
 //! see the same rules as a request by attributes; other attributes count only in requests that bring them. The first match
 //! in the order written decides. Nothing here decides on a request or stores anything.
 
-use crate::address::{ADDRESS, address, part_of};
+use crate::address::{address, is_address, part_of};
 use crate::policy::no_value;
 use crate::{LimiterSpec, Network, Pattern, Rules};
 use std::borrow::Cow;
@@ -58,12 +58,12 @@ pub const MATCH_VALUES_MAX: usize = 1_000;
 pub const WHOLE_KEY: &str = "key";
 
 impl Value {
-    /// A value of this attribute as it is written: networks and addresses in `ip`, patterns elsewhere.
+    /// A value of this attribute as it is written: networks and addresses where values are addresses ([`is_address`]), patterns elsewhere.
     ///
     /// # Errors
     /// A sentence with the value and the remedy.
     pub fn of(attribute: &str, text: &str) -> Result<Value, String> {
-        match attribute == ADDRESS && !text.contains('*') {
+        match is_address(attribute) && !text.contains('*') {
             true => text.parse().map(Value::Network),
             false => text.parse().map(Value::Text),
         }
@@ -199,7 +199,7 @@ impl LimiterSpec {
         }
         let prefix = self.ipv6_prefix.bits();
         let finer = |value: &&Value| matches!(value, Value::Network(network) if network.ipv6_bits().is_some_and(|bits| bits > prefix));
-        let counted = attribute == ADDRESS && self.by.iter().any(|name| name == ADDRESS);
+        let counted = is_address(attribute) && self.by.iter().any(|name| name == attribute);
         let fine = values.iter().find(finer).filter(|_| counted)?;
         Some(format!(
             "\"{fine}\" is finer than the networks of {prefix} bits by which the limiter counts; write a network of {prefix} bits or fewer, or set ipv6_prefix"

@@ -8,7 +8,7 @@ mod keys;
 pub use error::{PolicyError, PolicyProblem};
 pub(crate) use keys::no_value;
 
-use crate::address::{ADDRESS, Ipv6Prefix};
+use crate::address::{Ipv6Prefix, is_address};
 use crate::matching::{Match, Outcome};
 use std::sync::Arc;
 use tidegate_core::replicas::Schedule;
@@ -165,7 +165,7 @@ impl LimiterSpec {
     /// Is an address a part of its keys?
     #[must_use]
     pub fn is_by_address(&self) -> bool {
-        self.by.iter().any(|name| name == ADDRESS)
+        self.by.iter().any(|name| is_address(name))
     }
 
     /// The name of its `index`-th limit in RateLimit headers: `name`, then `name-2`…

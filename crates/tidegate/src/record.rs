@@ -12,7 +12,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-use crate::address::ADDRESS;
+use crate::address::is_address;
 use crate::{Clock, Ipv6Prefix, Request, Target};
 use file::Files;
 use foldhash::fast::RandomState;
@@ -256,7 +256,7 @@ impl Recorder {
                     string(out, name);
                     out.push(b':');
                     // An IPv6 address counts as its network, and that must still be so of its hash.
-                    let is_hashed_address = *name == ADDRESS && self.keys == RecordedKeys::Hashes;
+                    let is_hashed_address = is_address(name) && self.keys == RecordedKeys::Hashes;
                     let value = if is_hashed_address {
                         Ipv6Prefix::default().key_of_text(value)
                     } else {

@@ -10,7 +10,7 @@ use super::tree::{Node, Table, Value};
 use crate::nearest;
 use tidegate::{
     Algorithm, DECISIONS_MAX, Grid, GridError, Ipv6Prefix, LIMITERS_MAX, Limit, LimiterSpec, Micros, Policy,
-    PolicyProblem, Rules, Weekday, text,
+    PolicyProblem, Rules, Weekday, is_address, text,
 };
 
 const KNOWN: Known = Known {
@@ -159,8 +159,12 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
     let domain = section.text("domain", "login").map(|domain| domain.text.to_owned());
     let by = section.texts("by", "user").unwrap_or_default();
     let ipv6_prefix = ipv6_prefix(section);
-    if let (Some(node), false) = (section.node("ipv6_prefix"), by.iter().any(|name| name.text == "ip")) {
-        section.refuse(node.place, "ipv6_prefix", "\"by\" has no \"ip\", so that no address counts; leave it out");
+    if let (Some(node), false) = (section.node("ipv6_prefix"), by.iter().any(|name| is_address(name.text))) {
+        section.refuse(
+            node.place,
+            "ipv6_prefix",
+            "\"by\" has no \"ip\" and no \"remote_address\", so that no address counts; leave it out",
+        );
     }
     let names = section.boolean("names").unwrap_or(true);
     let stats = section.boolean("stats").unwrap_or(false);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use tidegate::{MATCH_VALUES_MAX, MATCHES_MAX, NAME_LEN_MAX, Value};
+use tidegate::{MATCH_VALUES_MAX, MATCHES_MAX, NAME_LEN_MAX, Value, is_address};
 
 /// What came of an import.
 #[derive(Default, Debug)]
@@ -73,7 +73,15 @@ impl Imported {
     /// One more limiter, unless it is none of ours.
     pub(super) fn add(&mut self, limiter: Limiter) {
         match limiter.unfit() {
-            None => self.limiters.push(limiter),
+            None => {
+                if let Some(name) = limiter.by.iter().find(|name| is_address(name) && !limiter.names_ipv6()) {
+                    self.different.push(format!(
+                        "domain \"{}\", key {name}: an IPv6 address counts as its /64 network; ipv6_prefix = 128 counts whole addresses, of which one client has any number",
+                        limiter.domain.escape_debug()
+                    ));
+                }
+                self.limiters.push(limiter);
+            }
             Some(why) => {
                 let (domain, keys) = (limiter.domain.escape_debug(), limiter.by.join(", "));
                 self.lost.push(format!("domain \"{domain}\", keys {keys}: {why}"));
@@ -132,10 +140,19 @@ impl Limiter {
         if matches >= MATCHES_MAX {
             return Some(format!("{matches} different limits by value are more than {}", MATCHES_MAX - 1));
         }
-        let at = self.by.iter().position(|name| name == "ip")?;
-        let values = self.rows.iter().map(|row| &row.values[at]);
-        let no_address = values.into_iter().find(|value| Value::of("ip", value).is_err())?;
-        Some(format!("\"{}\" is no address, which values of ip are here", no_address.escape_debug()))
+        let (name, no_address) = self.addresses().find(|(name, value)| Value::of(name, value).is_err())?;
+        Some(format!("\"{}\" is no address, which values of {name} are here", no_address.escape_debug()))
+    }
+
+    /// The values of attributes that are addresses here.
+    fn addresses(&self) -> impl Iterator<Item = (&str, &str)> {
+        let named = self.rows.iter().flat_map(|row| self.by.iter().zip(&row.values));
+        named.map(|(name, value)| (name.as_str(), value.as_str())).filter(|(name, _)| is_address(name))
+    }
+
+    /// Has it rules for single addresses of IPv6? Then whole addresses must count.
+    fn names_ipv6(&self) -> bool {
+        self.addresses().any(|(_, value)| value.contains(':'))
     }
 
     fn write(&self, text: &mut String, replaced: &[String]) {
@@ -149,7 +166,7 @@ impl Limiter {
         let by: Vec<String> = self.by.iter().map(|name| quoted(name)).collect();
         let _ = writeln!(text, "\n[[limiter]]\nname = {}\ndomain = {}", quoted(&self.name), quoted(&self.domain));
         let _ = writeln!(text, "by = [{}]\n{}", by.join(", "), self.algorithm);
-        if self.by.iter().any(|name| name == "ip") {
+        if self.names_ipv6() {
             text.push_str("ipv6_prefix = 128\n");
         }
         match self.role {

@@ -160,6 +160,35 @@ fn rules_with_one_limit_are_one_match_and_what_does_not_fit_is_said() {
     }
 }
 
+/// Behind Envoy a client with a /64 has any number of addresses, and each of them had a count.
+#[test]
+fn m5_imported_limits_by_address_count_networks_of_ipv6() {
+    for key in ["remote_address", "masked_remote_address", "ip"] {
+        let text = format!(
+            "domain: d\ndescriptors:\n  - key: {key}\n    rate_limit: {{unit: second, requests_per_unit: 1}}\n"
+        );
+        let imported = envoy::import(&[file(&text)]).unwrap();
+        let notes: String = imported.notes().collect();
+        assert!(notes.contains("an IPv6 address counts as its /64 network; ipv6_prefix = 128"), "{notes}");
+        let gate_of = |imported: &Imported| {
+            let gate = gate(imported);
+            move |value: &str| gate.decide(&Request::of_descriptor("d", &[(key, value.as_bytes())])).unwrap().allowed
+        };
+        let hit = gate_of(&imported);
+        assert_eq!(["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"].map(hit), [true, false, true], "{key}");
+        // A rule for one address needs whole addresses.
+        let single = format!(
+            "{text}  - key: {key}\n    value: \"2001:db8::9\"\n    rate_limit: {{unit: second, requests_per_unit: 2}}\n"
+        );
+        let imported = envoy::import(&[file(&single)]).unwrap();
+        let notes: String = imported.notes().collect();
+        assert!(!notes.contains("/64"), "{notes}");
+        let hit = gate_of(&imported);
+        let asked = ["2001:db8::1", "2001:db8::1", "2001:db8::2", "2001:db8::9", "2001:db8::9", "2001:db8::9"];
+        assert_eq!(asked.map(hit), [true, false, true, true, true, false], "{key}");
+    }
+}
+
 #[test]
 fn shadow_rules_are_candidates_beside_the_others() {
     let text = "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: second, requests_per_unit: 1}\n  - key: a\n    value: x\n    shadow_mode: true\n    rate_limit: {unit: second, requests_per_unit: 2}\n";

@@ -83,6 +83,7 @@ const PROGRESS_BYTES_MIN: u64 = 4 << 10;
 const HALF_CLOSED_TICKS: u64 = 20;
 /// How long a connection stays after its last answer while the client goes on sending.
 const LINGER_MAX: Duration = Duration::from_secs(5);
+const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl Connection {
     pub(super) fn new(accepted: Accepted, clock: Arc<TickClock>) -> Connection {
@@ -166,12 +167,58 @@ impl Connection {
     #[cfg(unix)]
     #[must_use]
     pub fn has_left(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        use rustix::event::PollFlags;
+        self.is_in(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// Is nobody left to read an answer? A client that has closed its socket, and not only its side, answers what is sent to it with
+    /// a reset; before anything is sent, nobody can tell.
+    #[cfg(unix)]
+    #[must_use]
+    pub fn has_broken_off(&self) -> bool {
+        use rustix::event::PollFlags;
+        self.is_in(PollFlags::HUP | PollFlags::ERR)
+    }
+
+    #[cfg(unix)]
+    fn is_in(&self, states: rustix::event::PollFlags) -> bool {
+        use rustix::event::{PollFd, Timespec, poll};
         let stream = self.socket();
         let Some(tcp) = stream.socket.tcp() else { return true };
-        let mut fds = [PollFd::new(tcp, PollFlags::RDHUP)];
+        let mut fds = [PollFd::new(tcp, states)];
         let asked = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-        asked.is_ok() && fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
+        asked.is_ok() && fds[0].revents().intersects(states)
+    }
+
+    /// Sends an interim answer to a client that has closed its side: if its socket is closed, a reset comes back. Clients of
+    /// HTTP/1.1 skip it (RFC 9110, 15.2.1); not for others. Nothing is sent into the middle of an earlier answer, whose bytes
+    /// do as well.
+    pub fn send_interim(&self) {
+        if self.unread_since.load(Relaxed) > 0 {
+            return;
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut socket = self.socket();
+        let written = Pin::new(&mut *socket).poll_write(&mut cx, INTERIM);
+        let is_split = matches!(written, Poll::Ready(Ok(count)) if count < INTERIM.len());
+        if is_split || Pin::new(&mut *socket).poll_flush(&mut cx).is_pending() {
+            drop(socket);
+            // What follows would stand in the middle of it.
+            self.cut();
+        }
+    }
+
+    /// Has the end come, and is it withheld from the reader?
+    #[must_use]
+    pub fn is_half_closed(&self) -> bool {
+        self.half_closed_since.load(Relaxed) > 0
+    }
+
+    /// The client is known to be there: the time for which its end is withheld begins again.
+    pub fn keep_half_closed(&self) {
+        if self.is_half_closed() {
+            self.half_closed_since.store(self.clock.now(), Relaxed);
+        }
     }
 
     /// From now on a client that closes its side is answered, or is taken for gone at once. HTTP servers take the end of what they read

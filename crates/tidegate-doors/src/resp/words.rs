@@ -2,6 +2,7 @@
 
 use super::commands::{COMMANDS, Kind, Spec, find};
 use super::session::{CLIENT_NAME_LEN_MAX, Error, Session, shown};
+use tidegate::StoreHealth;
 use tidegate_wire::resp::answer::{Answers, Protocol};
 
 /// The Redis whose protocol it is: some clients look at this number.
@@ -178,10 +179,18 @@ fn info(session: &Session) -> String {
     format!(
         "# Server\r\nserver_name:tidegate\r\ntidegate_version:{}\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n\r\n\
          # Clients\r\nconnected_clients:{}\r\n\r\n# Memory\r\nused_memory:{}\r\nmaxmemory:{}\r\n\r\n\
-         # Replication\r\nrole:master\r\n\r\n# Persistence\r\nloading:0\r\n",
+         # Replication\r\nrole:master\r\n\r\n# Persistence\r\nloading:0\r\n{}",
         env!("CARGO_PKG_VERSION"),
         census.open(),
         usage.bytes,
         usage.max_bytes,
+        session.door.gate.store_health().map(|health| store_info(&health)).unwrap_or_default(),
     )
+}
+
+/// How a store on other machines does. The replies to hits have no room to tell that they were decided without it.
+fn store_info(health: &StoreHealth) -> String {
+    let (is_up, error) = health.error.as_ref().map_or((1, "none"), |error| (0, error.label()));
+    let degraded = health.degraded;
+    format!("\r\n# Store\r\nstore_up:{is_up}\r\nstore_error:{error}\r\ndegraded_decisions:{degraded}\r\n")
 }

@@ -4,6 +4,17 @@
 //! of one length to one client, which come in runs when it has many requests under way, go that way
 //! together. Invariant: a reply leaves from the address that its request was sent to; a client that is
 //! connected to that address gets no other.
+//!
+//! On a wildcard address a reply that is in no run is a system call of its own, as no safe wrapper sends several
+//! datagrams with a source address each and tells how many went out:
+//! - rustix's `sendmmsg` counts, but its control messages (`SendAncillaryMessage`, 1.1) are descriptors, credentials and times
+//!   of sending, and what would push another is private;
+//! - nix's (0.31) sends the same control messages with all, which would do for replies from one address. Its result has the
+//!   count in a private field, and its iterator, the only way to count, takes the addresses of `MultiHeaders` to be
+//!   initialised, which `sendmmsg` does not write, and looks at their family: a read of uninitialised memory. Without the count a client
+//!   in the middle that is out of reach would take those behind it with it, and nobody would know;
+//! - a second socket, bound to the address that was asked and used for sending alone, would be asked in place of the wildcard's,
+//!   as it is the closer match; connecting it elsewhere ends that, but loses what comes in between.
 
 use super::source::Source;
 use nix::errno::Errno;

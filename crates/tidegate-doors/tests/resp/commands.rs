@@ -2,8 +2,11 @@
 
 use crate::server::{Server, check, check_on, policy};
 use std::sync::Arc;
+use tidegate::{Clock, Gate, OnFailure, StoreSettings};
 use tidegate_doors::audit::Audit;
 use tidegate_doors::resp::RespSettings;
+use tidegate_testkit::{eventually, servers};
+use tokio::runtime::Runtime;
 
 #[test]
 fn hits_and_peeks_tell_five_numbers() {
@@ -179,4 +182,30 @@ fn s7_blocks_by_a_redis_client_are_noted_once_and_refusals_are_not() {
     assert_eq!(told.len(), 3, "{told:?}");
     assert!(told[2].contains("\"what\":\"block\"") && told[2].contains("for 5s"), "{told:?}");
     assert!(told[1].contains("unblocked: true") && told[0].contains("unblocked: false"), "{told:?}");
+}
+
+/// A hit without the store looks like any other, and nothing at this door said that it was none.
+#[test]
+fn f6_info_tells_that_hits_are_decided_without_the_store() {
+    let mut redis = servers::Server::redis(&[]);
+    let url = format!("redis://127.0.0.1:{}", redis.port).parse().unwrap();
+    let settings = StoreSettings { on_failure: OnFailure::Allow, ..StoreSettings::default() };
+    let runtime = Runtime::new().unwrap();
+    let gate = runtime.block_on(Gate::connect(&policy("3 per minute"), url, settings, Clock::process()));
+    let server = Server::on(gate, RespSettings::default());
+    let info = || {
+        let mut client = server.connect();
+        client.send(b"INFO\r\nPING\r\n");
+        let lines = std::iter::from_fn(|| Some(client.receive()).filter(|line| line != "+PONG"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let said = info();
+    assert!(said.contains("store_up:1\nstore_error:none\ndegraded_decisions:0"), "{said}");
+    redis.kill();
+    let mut client = server.connect();
+    eventually("INFO tells", || {
+        let (hit, said) = (client.ask("TG.HIT api u"), info());
+        assert!(hit.starts_with("*5 :1 "), "{hit}");
+        said.contains("store_up:0\nstore_error:") && !said.contains("degraded_decisions:0")
+    });
 }

@@ -61,7 +61,7 @@ impl Server {
         Server::on(gate, RespSettings::default())
     }
 
-    fn on(gate: Gate, settings: RespSettings) -> Server {
+    pub(crate) fn on(gate: Gate, settings: RespSettings) -> Server {
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a request that waits holds no slot.
 
-use super::{Exchange, LOOK_EVERY, Outcome, deny, stopping, store_down};
+use super::{Exchange, Outcome, deny, stopping, store_down};
 use crate::body::Reply;
 use crate::client_slots::{LineFull, UnderWay, Waits};
 use crate::queue::{Slot, Waiting};
@@ -89,23 +89,16 @@ impl Exchange {
                 None => std::future::pending().await,
             }
         };
-        // Dropped before its turn: the client has left. A client that only closed its side looks the same, and is taken to have left.
+        // Dropped before its turn: the client has left.
         let mut leaves = Leaves(Some(self.state()));
-        self.client.connection.answer_half_closed(false);
-        // hyper drops this future when the client goes, but not while a body stands before the end.
-        let gone = async {
-            while self.has_body && !self.client.has_left() {
-                sleep(LOOK_EVERY).await;
-            }
-            if !self.has_body {
-                std::future::pending::<()>().await;
-            }
-        };
+        if !self.reads.can_be_found_out() {
+            self.client.connection.answer_half_closed(false);
+        }
         let outcome = tokio::select! {
             biased;
             turn = turn => turn.map_err(|closed| Box::new(deny(self.state(), &rules, closed))),
             () = self.state().stopped() => Err(Box::new(stopping())),
-            () = gone => Err(self.left()),
+            () = self.gone() => Err(self.left()),
             () = too_long => Err(Box::new(deny(self.state(), &rules, Closed::Limited(None)))),
         };
         leaves.0 = None;

@@ -111,6 +111,44 @@ fn a_client_that_half_closes_gets_its_answer() {
     });
 }
 
+/// In line the end was taken for a client that left. A closed socket answers an interim answer with a reset, and so the two can be told
+/// apart. They wait for longer than the 10 s for which an end is withheld when nothing else is known.
+#[test]
+fn p1_a_client_that_half_closes_in_line_gets_its_answer() {
+    let (origin, goes_on) = slow_origin();
+    let proxy = proxy(Policy { in_flight: 1, ..origin.policy("100 per day") });
+    runtime().block_on(async {
+        let first = tokio::spawn(send(proxy.address(), b"GET /slow HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"));
+        eventually("one is under way", async || origin.count() == 1).await;
+        let get = "GET /slow HTTP/1.1\r\nHost: t\r\n\r\n";
+        let post = "POST /slow HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello";
+        let requests = [(get.to_owned(), 1), (post.to_owned(), 1), (get.repeat(2), 2)];
+        let mut halves = Vec::new();
+        for (request, answers) in &requests {
+            let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+            halves.push((stream, *answers));
+        }
+        let mut old = TcpStream::connect(proxy.address()).await.unwrap();
+        old.write_all(b"GET /slow HTTP/1.0\r\n\r\n").await.unwrap();
+        eventually("four wait", async || var(&proxy, "waiting").await == 4).await;
+        old.shutdown().await.unwrap();
+        eventually("it cannot be found out in HTTP/1.0", async || var(&proxy, "left").await == 1).await;
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        assert_eq!(var(&proxy, "waiting").await, 3);
+        goes_on.add_permits(5);
+        assert_eq!(status(&first.await.unwrap()), 200);
+        for (mut stream, answers) in halves {
+            let mut text = String::new();
+            timeout(WAIT_TIME_MAX, stream.read_to_string(&mut text)).await.unwrap().unwrap();
+            assert_eq!(text.matches("HTTP/1.1 200 OK").count(), answers, "{text}");
+            assert!(text.starts_with("HTTP/1.1 ") && text.ends_with("ok"), "{text}");
+        }
+        assert_eq!(var(&proxy, "left").await, 1);
+    });
+}
+
 /// The end in the middle of a message is the client's end.
 #[test]
 fn p1_a_client_that_leaves_in_the_middle_of_its_body_frees_its_slot_at_once() {

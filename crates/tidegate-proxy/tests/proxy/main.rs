@@ -6,6 +6,7 @@ mod bounds;
 mod clients;
 mod counting;
 mod gated;
+mod http2_trickles;
 mod leaving;
 mod smuggling;
 mod store_clock;

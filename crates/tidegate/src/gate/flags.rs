@@ -1,6 +1,6 @@
 //! The flags of disabled limiters and the limits of single keys, where processes share a store: looked up twice a second, and not
 //! for every decision.
-//! A key that the store refused is looked at in the same turn, see `error_stats.rs`.
+//! Keys that the store refused are looked at in the same turn, see `error_stats.rs`.
 
 use super::{Gate, Inner};
 use std::sync::{Arc, Weak};
@@ -46,15 +46,18 @@ impl Inner {
 }
 
 impl Inner {
-    /// Looks whether the store still refuses the key that it refused last.
+    /// Looks whether the store still refuses the keys that it refused, all of them within one deadline.
     async fn look_at_refused(&self) {
-        let Some(refused) = self.errors.refused_key(Instant::now()) else { return };
-        let live = self.live.load_full();
-        let Some(limiter) = live.limiters.iter().find(|limiter| limiter.spec.scope() == refused.scope) else { return };
-        let (spec, by) = (limiter.in_force(), Instant::now() + FLAGS_WITHIN);
+        let refused = self.errors.refused_keys(Instant::now());
+        let (live, by) = (self.live.load_full(), Instant::now() + FLAGS_WITHIN);
         let asked = Asked { now: self.clock.manual_now(), cost: 1, intent: Intent::Peek, explain: false, by };
-        let outcome = self.store.decide(&[limiter.question(&spec, &refused.key)], &asked).await;
-        self.errors.note_look(&outcome, Instant::now());
+        for refused in refused {
+            let limiter = live.limiters.iter().find(|limiter| limiter.spec.scope() == refused.scope);
+            let Some(limiter) = limiter.filter(|_| Instant::now() < by) else { continue };
+            let spec = limiter.in_force();
+            let outcome = self.store.decide(&[limiter.question(&spec, &refused.key)], &asked).await;
+            self.errors.note_look(&refused, &outcome, Instant::now());
+        }
     }
 }
 

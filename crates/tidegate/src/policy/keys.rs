@@ -3,19 +3,20 @@
 //! Invariant: no two sets of values share a key, and a key by name is the one that the attributes would have made.
 
 use super::LimiterSpec;
-use crate::address::ADDRESS;
+use crate::address::is_address;
 use std::borrow::Cow;
 
 impl LimiterSpec {
     /// The key that these attributes make, or `None` when one is missing.
     ///
     /// One attribute is its value. Several are `name=value` joined by commas, with commas and
-    /// backslashes in values escaped, so that no two sets of values share a key. An IPv6 address in `ip` is its network.
+    /// backslashes in values escaped, so that no two sets of values share a key. An IPv6 address, in `ip` or Envoy's
+    /// `remote_address`, is its network.
     #[must_use]
     pub fn key_of(&self, attributes: &[(&str, &[u8])]) -> Option<Vec<u8>> {
         let value = |name: &str| {
             let (_, value) = attributes.iter().find(|(n, _)| *n == name)?;
-            Some(if name == ADDRESS { self.ipv6_prefix.key_of_text(value) } else { Cow::Borrowed(*value) })
+            Some(if is_address(name) { self.ipv6_prefix.key_of_text(value) } else { Cow::Borrowed(*value) })
         };
         if let [only] = self.by.as_slice() {
             return value(only).map(Cow::into_owned);
@@ -46,7 +47,7 @@ impl LimiterSpec {
     /// The key that a caller who names this limiter means: the same that the attributes would have made.
     pub(crate) fn key_by_name<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
         let key = match self.by.as_slice() {
-            [only] if only == ADDRESS => self.ipv6_prefix.key_of_text(key),
+            [only] if is_address(only) => self.ipv6_prefix.key_of_text(key),
             [] | [_] => Cow::Borrowed(key),
             _ => self.ipv6_prefix.key_of_parts(key),
         };
@@ -68,6 +69,25 @@ mod tests {
     fn spec(name: &str) -> LimiterSpec {
         let rules = Rules::new(Algorithm::TokenBucket, &["5 per minute".parse().unwrap()]).unwrap();
         LimiterSpec::new(name, rules)
+    }
+
+    /// Only an attribute that was called `ip` counted so: behind Envoy a client with a /64 had 2^64 keys.
+    #[test]
+    fn m5_ipv6_addresses_that_envoy_sends_count_by_their_network() {
+        for name in ["remote_address", "masked_remote_address"] {
+            for (by, key) in [
+                (vec![name], "2001:db8:1:2::/64".to_owned()),
+                (vec!["path", name], format!("path=/,{name}=2001:db8:1:2::/64")),
+            ] {
+                let spec = spec("a").by(None, &by);
+                for address in ["2001:db8:1:2::1", "2001:db8:1:2:ffff::", "2001:db8:1:2:3::/128"] {
+                    let made = spec.key_of_descriptor(&[("path", b"/"), (name, address.as_bytes())]).unwrap();
+                    assert_eq!(String::from_utf8_lossy(&made), key, "{address} by {by:?}");
+                    let named = key.replace("2001:db8:1:2::/64", address);
+                    assert_eq!(spec.key_by_name(named.as_bytes()), made, "{named}");
+                }
+            }
+        }
     }
 
     /// With whole addresses, a client with a /64 has 2^64 keys.

@@ -67,6 +67,29 @@ fn f6_a_dead_shard_is_told_of_steadily_until_it_is_back() {
     assert_eq!(error(), None);
 }
 
+/// One refusal in all was remembered: of two dead shards the first that came back hid the other, and the log flipped.
+#[test]
+fn f6_of_two_dead_shards_the_one_that_comes_back_does_not_hide_the_other() {
+    let mut world = Shards::start();
+    let gate = world.gate();
+    let [rare, often] = world.keys(&gate);
+    let error = || gate.store_health().unwrap().error.map(|error| error.label());
+    world.shards.iter_mut().for_each(Server::kill);
+    assert!(!world.decides(&gate, &rare) && !world.decides(&gate, &often));
+    assert_eq!(error(), Some("sharddown"));
+    world.shards[1].start_again(&[]);
+    eventually("the shard decides", || world.decides(&gate, &often));
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(7) {
+        assert!(world.decides(&gate, &often));
+        assert_eq!(error(), Some("sharddown"), "after {:?}", since.elapsed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    world.shards[0].start_again(&[]);
+    eventually("the shard decides", || world.decides(&gate, &rare));
+    assert_eq!(error(), None);
+}
+
 /// Connecting asked for one key, and failed for all when the shard of that key was dead.
 #[test]
 fn f6_with_one_dead_shard_keys_of_the_other_are_decided_by_a_new_process() {

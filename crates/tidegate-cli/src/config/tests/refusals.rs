@@ -13,7 +13,11 @@ fn s2_ipv6_prefixes_are_checked() {
         ("by = [\"ip\"]\nipv6_prefix = \"/64\"", "5:15: limiter \"a\" ipv6_prefix: \"/64\" is a string, not a number"),
         (
             "by = [\"user\"]\nipv6_prefix = 64",
-            "5:15: limiter \"a\" ipv6_prefix: \"by\" has no \"ip\", so that no address counts; leave it out",
+            "5:15: limiter \"a\" ipv6_prefix: \"by\" has no \"ip\" and no \"remote_address\", so that no address counts; leave it out",
+        ),
+        (
+            "by = [\"remote_address\"]\nipv6_prefix = 0",
+            "5:15: limiter \"a\" ipv6_prefix: 0 is no whole number from 1 to 128",
         ),
         ("ipv6_prefix = 64", "4:15: limiter \"a\" ipv6_prefix: \"by\" has no \"ip\""),
     ] {

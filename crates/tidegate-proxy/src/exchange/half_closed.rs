@@ -1,0 +1,82 @@
+//! A client that has closed its side while its request waits: it reads on, or it has left.
+//!
+//! The end of what a client sends looks the same when it closed its socket. The first wants its answer, the second must take
+//! no slot. What tells them apart is a byte that is sent: a closed socket answers it with a reset. HTTP/1.1 has bytes for that
+//! before the answer, an interim 100, which every client skips (RFC 9110, 15.2). So a client that has closed its side is sent
+//! one; if no reset comes within [`RESET_TIME_MAX`], it reads. A slot that comes meanwhile is held until then, and goes to the
+//! next in line if the client has left.
+//!
+//! HTTP/1.0 has no interim answers: there the end is the client's end, as it is on a connection of HTTP/2, whose streams
+//! have ends of their own. nginx takes every end for a client that left, unless `proxy_ignore_client_abort` is on; then it
+//! works for those who left, too.
+
+use super::{Exchange, LOOK_EVERY};
+use http::Version;
+use std::future::{pending, poll_fn};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// For how long a reset is waited for: longer than a round trip takes.
+const RESET_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// What is known of a client that has closed its side.
+pub(super) struct Reads(AtomicU8);
+
+const UNKNOWN: u8 = 0;
+const READS: u8 = 1;
+const CANNOT_TELL: u8 = 2;
+
+impl Reads {
+    pub(super) fn unknown(version: Version) -> Reads {
+        Reads(AtomicU8::new(if version == Version::HTTP_11 { UNKNOWN } else { CANNOT_TELL }))
+    }
+
+    /// Can it be told from one that left?
+    pub(super) fn can_be_found_out(&self) -> bool {
+        self.0.load(Relaxed) != CANNOT_TELL
+    }
+}
+
+impl Exchange {
+    /// The client has closed its side: does it still read? Asks it once.
+    pub(super) async fn still_reads(&self) -> bool {
+        if self.reads.0.load(Relaxed) == UNKNOWN {
+            // An earlier answer is written before this is polled again.
+            let mut waits = Duration::from_millis(1);
+            sleep(waits).await;
+            self.client.connection.send_interim();
+            while waits < RESET_TIME_MAX && !self.client.has_broken_off() {
+                sleep(waits).await;
+                waits *= 2;
+            }
+            self.reads.0.store(READS, Relaxed);
+        }
+        self.reads.can_be_found_out() && !self.client.has_broken_off()
+    }
+
+    /// Until the client of a waiting request has left.
+    pub(super) async fn gone(&self) {
+        self.has_closed_its_side().await;
+        while self.still_reads().await {
+            self.client.connection.keep_half_closed();
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// hyper reads on behind a request without a body, in the task that polls this, and drops the request at an end that is not
+    /// withheld. It does not read while a body stands before the end.
+    async fn has_closed_its_side(&self) {
+        if self.has_body {
+            while !self.client.has_left() {
+                sleep(LOOK_EVERY).await;
+            }
+        } else if self.reads.can_be_found_out() {
+            let connection = &self.client.connection;
+            poll_fn(|_| if connection.is_half_closed() { Poll::Ready(()) } else { Poll::Pending }).await;
+        } else {
+            pending::<()>().await;
+        }
+    }
+}
