@@ -46,7 +46,7 @@ fn readme_of_javascript() {
 
 #[test]
 fn readme_of_go() {
-    check("go", (2, 7));
+    check("go", (3, 8));
 }
 
 #[test]
