@@ -41,7 +41,7 @@ fn readme_of_python() {
 
 #[test]
 fn readme_of_javascript() {
-    check("js", (3, 7));
+    check("js", (4, 8));
 }
 
 #[test]
