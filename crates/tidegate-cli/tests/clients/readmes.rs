@@ -51,5 +51,5 @@ fn readme_of_go() {
 
 #[test]
 fn readme_of_ruby() {
-    check("ruby", (3, 7));
+    check("ruby", (4, 8));
 }
