@@ -37,6 +37,8 @@ type Decision struct {
 	// Fields are RateLimit, RateLimit-Policy and Retry-After as the server sent them.
 	Fields http.Header `json:"-"`
 	Err    error       `json:"-"`
+	// Reservation, of a Reserve, names it for Commit and Cancel; empty where there is nothing to give back.
+	Reservation string `json:"reservation"`
 
 	problem []byte
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/url"
@@ -42,7 +43,7 @@ type Options struct {
 	// Token, for a server that asks for one; by default what TokenFile has, or else the variable TIDEGATE_TOKEN.
 	Token     string
 	TokenFile string
-	// Deadline of a call, 250 ms by default. A context that ends earlier ends the call earlier.
+	// Deadline of a call, above 0, or 0 for 250 ms. A context that ends earlier ends the call earlier.
 	Deadline  time.Duration
 	OnFailure OnFailure
 	// OnError is called whenever a decision is made without the server.
@@ -78,12 +79,17 @@ func New(server string, options Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if options.Deadline < 0 {
+		return nil, fmt.Errorf("tidegate: Deadline %v is below 0; use a time above it, or 0 for %v", options.Deadline, defaultDeadline)
+	}
 	if options.Deadline == 0 {
 		options.Deadline = defaultDeadline
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = idleConnectionsMax
-	transport.DialContext = dialUntilTaken
+	transport.DialContext = dialUntilTaken(options.Deadline)
+	// The server is the application's own: HTTP_PROXY is about the world, and must not come between.
+	transport.Proxy = nil
 	transport.TLSClientConfig = options.TLS
 	// HTTP/1.1 only: a connection that falls silent is closed with its call, and does not hold up the next ones.
 	transport.ForceAttemptHTTP2 = false
@@ -111,19 +117,7 @@ func (c *Client) Peek(ctx context.Context, limiter, key string) (Decision, error
 // Ask takes any request, also one by attributes. Its error is a *Refused or the context's: when the server does not
 // answer, the decision is made by OnFailure, and says why in Err.
 func (c *Client) Ask(ctx context.Context, request Request) (Decision, error) {
-	reply, err := c.post(ctx, "/v1/hit", request)
-	if err != nil {
-		return c.withoutServer(ctx, err)
-	}
-	var decision Decision
-	if err := reply.read(&decision, "allowed"); err != nil {
-		return c.withoutServer(ctx, err)
-	}
-	decision.Fields = passedOn(reply.fields)
-	if !decision.Allowed {
-		decision.problem = reply.body
-	}
-	return decision, nil
+	return c.decide(ctx, "/v1/hit", request)
 }
 
 // Hits asks up to 1,000 requests in one round trip; each is decided by itself and answered in its place.
@@ -163,15 +157,25 @@ func (c *Client) withoutServer(ctx context.Context, err error) (Decision, error)
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return Decision{}, ctx.Err()
 	}
-	if c.onError != nil {
-		c.onError(err)
-	}
+	c.tell(err)
 	decision := Decision{Allowed: c.failure == Allow, Reason: "unreachable", Err: err}
 	if !decision.Allowed {
 		wait := int64(1000)
 		decision.RetryAfterMS = &wait
 	}
 	return decision, nil
+}
+
+// tell calls the application's own callback. What it panics with is logged: it must not keep OnFailure from deciding.
+func (c *Client) tell(err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			log.Printf("tidegate: OnError panicked with %v, told of: %v", fault, err)
+		}
+	}()
+	if c.onError != nil {
+		c.onError(err)
+	}
 }
 
 type reply struct {
@@ -185,9 +189,13 @@ func (c *Client) post(ctx context.Context, path string, body any) (*reply, error
 	if err != nil {
 		return nil, err
 	}
+	return c.send(ctx, http.MethodPost, path, bytes.NewReader(text))
+}
+
+func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (*reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.deadline)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.server+path, bytes.NewReader(text))
+	request, err := http.NewRequestWithContext(ctx, method, c.server+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -205,14 +213,16 @@ func (c *Client) post(ctx context.Context, path string, body any) (*reply, error
 	return &reply{answer.StatusCode, answer.Header, read}, err
 }
 
-// read takes the JSON of a decision. Anything else is a refusal, if the request is at fault, or as good as no answer.
+// read takes the JSON of a decision. Anything else is a refusal, if the request is at fault, or as good as no answer. 501 is a
+// refusal, too: this store or this algorithm cannot do it. 408 is none: the request came too slowly.
 func (r *reply) read(told any, member string) error {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(r.body, &members) == nil {
 		if _, is := members[member]; is && (r.status == http.StatusOK || r.status == http.StatusTooManyRequests) {
 			return json.Unmarshal(r.body, told)
 		}
-		if _, is := members["code"]; is && r.status >= 400 && r.status < 500 {
+		isRefusal := r.status >= 400 && r.status < 500 && r.status != http.StatusRequestTimeout || r.status == http.StatusNotImplemented
+		if _, is := members["code"]; is && isRefusal {
 			refused := new(Refused)
 			if err := json.Unmarshal(r.body, refused); err != nil {
 				return err
@@ -223,17 +233,22 @@ func (r *reply) read(told any, member string) error {
 	return fmt.Errorf("tidegate: the answer is no decision: %d %.200s", r.status, r.body)
 }
 
-// dialUntilTaken connects, and tries again until the deadline: nothing was sent yet, so nothing can be charged twice.
-func dialUntilTaken(ctx context.Context, network, address string) (net.Conn, error) {
-	for pause := retryPause; ; pause *= 2 {
-		connection, err := new(net.Dialer).DialContext(ctx, network, address)
-		if err == nil {
-			return connection, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(pause):
+// dialUntilTaken connects, and tries again until the deadline: nothing was sent yet, so nothing can be charged twice. The
+// deadline is its own: net/http may go on dialing when the request that wanted a connection has ended.
+func dialUntilTaken(deadline time.Duration) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, deadline)
+		defer cancel()
+		for pause := retryPause; ; pause *= 2 {
+			connection, err := new(net.Dialer).DialContext(ctx, network, address)
+			if err == nil {
+				return connection, nil
+			}
+			select {
+			case <-ctx.Done():
+				return nil, err
+			case <-time.After(pause):
+			}
 		}
 	}
 }

@@ -12,7 +12,7 @@ export interface Options {
   /** What holds when the server does not answer within the deadline; 'allow' by default. */
   onFailure?: 'allow' | 'deny';
   /** Called whenever a decision is made without the server. */
-  onError?: (error: Unreachable) => void;
+  onError?: (error: Unreachable) => unknown;
   /** Another fetch than the global one, for example with certificates of its own. */
   fetch?: typeof globalThis.fetch;
 }
@@ -30,7 +30,29 @@ export class Client {
   hits(requests: Request[]): Promise<Array<Decision | Refused>>;
   /** Up to 32 requests that are charged together, if `allowed`, or not at all. */
   hitsTogether(requests: Request[]): Promise<{ allowed: boolean; answers: Decision[] }>;
+  /** A hit whose cost can be corrected, by the decision's `reservation`, for `holdMs`: 30,000 by default. */
+  reserve(limiter: string, key: string, cost?: number, options?: { holdMs?: number }): Promise<Decision>;
+  /** Ends a reservation at its real cost: the rest is given back, or the excess charged. It is sent once. */
+  commit(reservation: string | null, cost: number): Promise<Settled>;
+  /** Ends a reservation and gives all of it back. It is sent once. */
+  cancel(reservation: string | null): Promise<Settled>;
 }
+
+/** What became of a `commit` or a `cancel`. */
+export interface Settled {
+  /**
+   * 'settled': the rest is given back. 'not_reserved': it had ended before, and what it had charged stays. 'nothing': there was no
+   * reservation, and nothing was sent. 'unknown': no answer came, and `error` says why.
+   */
+  readonly outcome: 'settled' | 'not_reserved' | 'nothing' | 'unknown';
+  readonly cost: number | null;
+  readonly givenBack: number | null;
+  readonly excess: number | null;
+  readonly error: Unreachable | null;
+}
+
+/** Which requests of a middleware stay charged: all, only failures (a status of 400 or more), or only successes. */
+export type Count = 'all' | 'failures' | 'successes';
 
 /** An answer of the server, or one made by `onFailure` when there was none (then `error` says why). */
 export class Decision {
@@ -46,6 +68,8 @@ export class Decision {
   /** RateLimit, RateLimit-Policy and Retry-After as the server sent them. */
   readonly fields: Readonly<Record<string, string>>;
   readonly error: Unreachable | null;
+  /** Of a `reserve`: its name, for `commit` and `cancel`; null where there is nothing to give back. */
+  readonly reservation: string | null;
   /** The HTTP status of a denial: 429, or 503 when it was made without the server. */
   readonly status: 429 | 503;
   /** The header fields for the application's own answer; `legacy` adds `X-RateLimit-*`. */

@@ -7,6 +7,7 @@
 const DEADLINE_MS = 250;
 const RETRY_PAUSE_MS = 10;
 const RETRY_AFTER_FAILURE_MS = 1000;
+const HOLD_MS = 30_000;
 
 /** The server gave no decision within the deadline. Hits turn it into a decision by `onFailure`. */
 export class Unreachable extends Error {
@@ -29,8 +30,8 @@ export class Refused extends Error {
 /** An answer of the server, or one made by `onFailure` when there was none (then `error` says why). */
 export class Decision {
   /** @param {object} told the members of the answer; `fields`: its header fields; `problem`: the body of a denial */
-  constructor({ allowed, reason, limiter = null, limit = null, remaining = null, retry_after_ms = null, reset_after_ms = null, degraded = null }, fields = {}, problem = '', error = null) {
-    Object.assign(this, { allowed, reason, limiter, limit, remaining, degraded, fields, problem, error });
+  constructor({ allowed, reason, limiter = null, limit = null, remaining = null, retry_after_ms = null, reset_after_ms = null, degraded = null, reservation = null }, fields = {}, problem = '', error = null) {
+    Object.assign(this, { allowed, reason, limiter, limit, remaining, degraded, fields, problem, error, reservation });
     this.retryAfterMs = retry_after_ms;
     this.resetAfterMs = reset_after_ms;
   }
@@ -98,8 +99,7 @@ export class Client {
   /** Any request: `{ limiter, key }`, or `{ attributes, domain }`; with `cost` and `peek`. */
   async ask(request) {
     try {
-      const { told, fields, text } = await this.#post('/v1/hit', request, 'allowed');
-      return new Decision(told, fields, told.allowed ? '' : text);
+      return await this.#decide('/v1/hit', request);
     } catch (error) {
       return this.#withoutServer(error);
     }
@@ -108,7 +108,7 @@ export class Client {
   /** Up to 1,000 requests in one round trip, each decided by itself: a Decision, or Refused, in its place. */
   async hits(requests) {
     try {
-      const { told } = await this.#post('/v1/hits', { requests }, 'answers');
+      const { told } = await this.#exchange('POST', '/v1/hits', { requests }, 'answers');
       return told.answers.map((answer) => ('allowed' in answer ? new Decision(answer) : new Refused(answer)));
     } catch (error) {
       const decision = this.#withoutServer(error);
@@ -119,7 +119,7 @@ export class Client {
   /** Up to 32 requests that are charged together, if `allowed`, or not at all. */
   async hitsTogether(requests) {
     try {
-      const { told } = await this.#post('/v1/hits', { requests, together: true }, 'allowed');
+      const { told } = await this.#exchange('POST', '/v1/hits', { requests, together: true }, 'allowed');
       return { allowed: told.allowed, answers: told.answers.map((answer) => new Decision(answer)) };
     } catch (error) {
       const decision = this.#withoutServer(error);
@@ -127,22 +127,72 @@ export class Client {
     }
   }
 
+  /** A hit whose cost can be corrected, by the decision's `reservation`, for `holdMs`. */
+  async reserve(limiter, key, cost = 1, { holdMs = HOLD_MS } = {}) {
+    try {
+      return await this.#decide('/v1/reserve', { limiter, key, cost, for: `${Math.round(holdMs)}ms` });
+    } catch (error) {
+      return this.#withoutServer(error);
+    }
+  }
+
+  /** Ends a reservation at its real cost: the rest is given back, or the excess charged. It is sent once. */
+  commit(reservation, cost) {
+    return this.#settle(reservation, 'POST', '/commit', { cost });
+  }
+
+  /** Ends a reservation and gives all of it back. It is sent once. */
+  cancel(reservation) {
+    return this.#settle(reservation, 'DELETE', '');
+  }
+
+  async #settle(reservation, method, path, body) {
+    if (reservation == null) return settled('nothing');
+    try {
+      const { told } = await this.#exchange(method, `/v1/reservations/${encodeURIComponent(reservation)}${path}`, body, 'given_back');
+      return settled('settled', told);
+    } catch (error) {
+      if (error instanceof Refused && error.problem.code === 'not_reserved') return settled('not_reserved');
+      if (!(error instanceof Unreachable)) throw error;
+      this.#tell(error);
+      return settled('unknown', {}, error);
+    }
+  }
+
+  async #decide(path, body) {
+    const { told, fields, text } = await this.#exchange('POST', path, body, 'allowed');
+    return new Decision(told, fields, told.allowed ? '' : text);
+  }
+
+  /** What the application's own callback throws, or rejects with, is printed: it must not keep `onFailure` from deciding. */
+  #tell(error) {
+    const failed = (fault) => console.error('tidegate: onError failed with', fault, 'told of:', error.message);
+    try {
+      Promise.resolve(this.#onError(error)).catch(failed);
+    } catch (fault) {
+      failed(fault);
+    }
+  }
+
   #withoutServer(error) {
     if (!(error instanceof Unreachable)) throw error;
-    this.#onError(error);
+    this.#tell(error);
     const allowed = this.#onFailure === 'allow';
     return new Decision({ allowed, reason: 'unreachable', retry_after_ms: allowed ? null : RETRY_AFTER_FAILURE_MS }, {}, '', error);
   }
 
-  /** Sends it and reads the JSON of a decision. Anything else is a refusal, if the request is at fault, or as good as no answer. */
-  async #post(path, body, member) {
+  /**
+   * Sends it and reads the JSON of a decision. Anything else is a refusal, if the request is at fault, or as good as no answer. 501 is a
+   * refusal, too: this store or this algorithm cannot do it. 408 is none: the request came too slowly.
+   */
+  async #exchange(method, path, body, member) {
     // The timer is cleared when the answer is there: one that runs on would keep a process from ending.
     const aborter = new AbortController();
     const timer = setTimeout(() => aborter.abort(), this.#deadlineMs);
     let answer;
     let text;
     try {
-      answer = await this.#send(path, JSON.stringify(body), aborter.signal);
+      answer = await this.#send(method, path, body && JSON.stringify(body), aborter.signal);
       text = await answer.text();
     } catch (cause) {
       throw new Unreachable(`${aborter.signal.aborted ? 'no answer' : reasonOf(cause)} within ${this.#deadlineMs} ms`, { cause });
@@ -151,16 +201,17 @@ export class Client {
     }
     const told = parsed(text);
     if ([200, 429].includes(answer.status) && told?.[member] !== undefined) return { told, text, fields: passedOn(answer.headers) };
-    if (answer.status >= 400 && answer.status < 500 && told?.code) throw new Refused(told);
+    const isRefusal = (answer.status >= 400 && answer.status < 500 && answer.status !== 408) || answer.status === 501;
+    if (isRefusal && told?.code) throw new Refused(told);
     throw new Unreachable(`the answer is no decision: ${answer.status} ${text.slice(0, 200)}`);
   }
 
   /** Tries again, until the deadline, while the server refuses connections: nothing was sent then. */
-  async #send(path, body, signal) {
+  async #send(method, path, body, signal) {
     for (let pauseMs = RETRY_PAUSE_MS; ; pauseMs *= 2) {
       try {
         // In the global scope, as browsers want it.
-        return await this.#fetch.call(globalThis, this.#server + path, { method: 'POST', headers: this.#headers, body, signal, redirect: 'error', cache: 'no-store' });
+        return await this.#fetch.call(globalThis, this.#server + path, { method, headers: this.#headers, body, signal, redirect: 'error', cache: 'no-store' });
       } catch (error) {
         if (signal.aborted || !wasRefused(error)) throw error;
         await pause(pauseMs, signal);
@@ -169,6 +220,7 @@ export class Client {
   }
 }
 
+const settled = (outcome, { cost = null, given_back: givenBack = null, excess = null } = {}, error = null) => ({ outcome, cost, givenBack, excess, error });
 const seconds = (ms) => String(Math.ceil(ms / 1000)); // Rounded up: never tell a client to come too early.
 const environment = (name) => globalThis.process?.env?.[name];
 const reasonOf = (error) => error.cause?.message || error.cause?.code || error.message;

@@ -7,5 +7,5 @@ Gem::Specification.new do |spec|
   spec.authors = ["The Tidegate authors"]
   spec.license = "Apache-2.0"
   spec.required_ruby_version = ">= 3.1"
-  spec.files = Dir["lib/**/*.rb"] + ["README.md"]
+  spec.files = Dir["lib/**/*.rb", "sig/*.rbs"] + ["README.md"]
 end

@@ -221,6 +221,12 @@ class Tokens(unittest.TestCase):
                 gate = make(server, token="tg_wrong", **LONG)
                 with self.assertRaises(Refused):
                     gate.hit("hundred", "u1")
+                with self.assertRaises(Refused):
+                    gate.hits([Request("hundred", "u1")])
+                gate.close()
+                gate = make(server, **LONG)
+                with self.assertRaises(Refused):
+                    gate.hits([Request("hundred", "u1")])
                 gate.close()
 
     def test_tls(self) -> None:

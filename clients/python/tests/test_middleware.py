@@ -25,15 +25,14 @@ def get_wsgi(server: Server, user: str | None, *, legacy_headers: bool = False, 
         start_response("200 OK", [("Content-Type", "text/plain"), ("x-RateLimit-Reset", "mine")])
         return [b"welcome"]
 
-    gate = Client(server.url, **options)
-    limited = wsgi.RateLimit(validator(app), gate, lambda _: by_user(user), legacy_headers=legacy_headers)
     environ: dict[str, Any] = {"QUERY_STRING": ""}
     setup_testing_defaults(environ)
     told: list[Any] = []
-    answer = validator(limited)(environ, lambda status, headers, exc_info=None: told.extend((status, headers)))  # type: ignore[arg-type]
-    body = b"".join(answer)
-    answer.close()  # type: ignore[attr-defined]
-    gate.close()
+    with Client(server.url, **options) as gate:
+        limited = wsgi.RateLimit(validator(app), gate, lambda _: by_user(user), legacy_headers=legacy_headers)
+        answer = validator(limited)(environ, lambda status, headers, exc_info=None: told.extend((status, headers)))  # type: ignore[arg-type]
+        body = b"".join(answer)
+        answer.close()  # type: ignore[attr-defined]
     return int(told[0].split()[0]), {name.lower(): value for name, value in told[1]}, body
 
 

@@ -64,6 +64,7 @@ class AnswersTest < ServerTest
   def test_settings_that_make_no_sense
     assert_raises(ArgumentError) { Tidegate::Client.new("gate.example") }
     assert_raises(ArgumentError) { Tidegate::Client.new(@server.url, on_failure: :maybe) }
+    assert_raises(ArgumentError) { Tidegate::Client.new(@server.url, deadline: 0) }
   end
 
   private
@@ -153,10 +154,47 @@ class FailuresTest < ServerTest
   end
 
   def test_a_name_that_is_not_looked_up_in_time_is_no_hang
-    Addrinfo.stub(:tcp, ->(*) { sleep(LONG) }) do
+    begun = Queue.new
+    Addrinfo.stub(:getaddrinfo, ->(*) { begun.push(nil) and sleep(LONG) }) do
       gate = Tidegate::Client.new("http://gate.example", deadline: DEADLINE, on_failure: :deny)
-      assert_equal "unreachable", within_deadline { gate.hit("api", "u1") }.reason
+      asking = Array.new(20) { Thread.new { within_deadline { gate.hit("api", "u1") } } }
+      assert(asking.all? { |thread| thread.value.reason == "unreachable" })
+      assert_equal Tidegate::Connections::LOOKUPS_MAX, begun.size, "those that hang do not pile up"
     end
+  end
+
+  # Where `localhost` is ::1 first, a server at 127.0.0.1 was never reached, and everything allowed.
+  def test_every_address_of_a_name_is_tried
+    port = URI(@server.url).port
+    [%w[::1 127.0.0.1], %w[127.0.0.2 127.0.0.1]].each do |addresses|
+      with_addresses(addresses, port) do
+        gate = Tidegate::Client.new("http://localhost:#{port}", deadline: LONG, on_failure: :deny)
+        assert_equal 100, gate.hit("hundred", "u1").limit
+      end
+    end
+  end
+
+  # An address that is silent has its share of the deadline, and the next one the rest.
+  def test_an_address_that_does_not_answer_leaves_time_for_the_next
+    port = URI(@server.url).port
+    full = Socket.new(:INET, :STREAM)
+    full.bind(Addrinfo.tcp("127.0.0.3", port))
+    full.listen(0) # takes one connection or two, and the next ones wait
+    held = Array.new(4) { Socket.new(:INET, :STREAM).tap { |each| each.connect_nonblock(full.local_address, exception: false) } }
+    with_addresses(%w[127.0.0.3 127.0.0.1], port) do
+      gate = Tidegate::Client.new("http://localhost:#{port}", deadline: 4 * SLOWNESS, on_failure: :deny)
+      assert_equal 100, gate.hit("hundred", "u1").limit
+    end
+  ensure
+    [full, *held].compact.each(&:close)
+  end
+
+  def test_a_callback_that_raises_does_not_decide
+    @server.kill
+    gate = client(deadline: DEADLINE, on_error: ->(_) { raise "its own fault" })
+    _, printed = capture_io { assert gate.hit("hundred", "u1").allowed? }
+    assert_includes printed, "its own fault"
+    @server.start
   end
 
   def test_what_was_sent_is_never_sent_again
@@ -180,6 +218,13 @@ class FailuresTest < ServerTest
 
   def client(deadline: LONG, **options)
     Tidegate::Client.new(@server.url, deadline: deadline, **options)
+  end
+
+  # `localhost` has these addresses; connecting to one of them looks that up, too.
+  def with_addresses(addresses, port, &block)
+    found, known = addresses.map { |address| Addrinfo.tcp(address, port) }, Addrinfo.method(:getaddrinfo)
+    look_up = ->(name, *rest, **named) { name == "localhost" ? found : known.call(name, *rest, **named) }
+    Addrinfo.stub(:getaddrinfo, look_up, &block)
   end
 
   # By the server, which may be slow to begin with.

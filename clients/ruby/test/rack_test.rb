@@ -33,18 +33,79 @@ class RackTest < ServerTest
     @server.start
   end
 
+  def test_a_denied_head_has_no_body
+    answer = get("h", method: "HEAD", cost: 9)
+    assert_equal [429, ""], [answer.status, answer.body]
+    assert_operator answer["content-length"].to_i, :>, 0
+  end
+
+  def test_only_failures
+    told = statuses(:failures, [200, 302, 200, 201, 401, 200, :raise, :stream, 200])
+    assert_equal [200, 302, 200, 201, 401, 200, :raised, :raised, 429], told
+  end
+
+  def test_only_successes
+    told = statuses(:successes, [500, :raise, 404, :stream, 400, 200, 500, 201, 302, 500])
+    assert_equal [500, :raised, 404, :raised, 400, 200, 500, 201, 302, 429], told
+  end
+
+  def test_counting_without_a_server
+    @server.kill
+    assert_equal [401], statuses(:failures, [401], deadline: DEADLINE)
+    assert_equal [503], statuses(:failures, [401], deadline: DEADLINE, on_failure: :deny)
+    @server.start
+  end
+
+  def test_what_cannot_be_counted_so
+    assert_raises(ArgumentError) { Tidegate::RateLimit.new(nil, client, count: :some) { nil } }
+    limited = Tidegate::RateLimit.new(nil, client, count: :failures) { { attributes: { user: "u" } } }
+    assert_raises(ArgumentError) { limited.call({}) }
+  end
+
   def test_a_name_that_is_no_key_is_not_let_in
     assert_raises(Tidegate::Refused) { get("u" * 513, on_failure: :allow) }
   end
 
   private
 
-  def get(user, legacy_headers: false, deadline: LONG, **options)
+  # Rack 2 takes names in any case, Rack 3 in lower case only.
+  OWN = Rack.release >= "3" ? "x-ratelimit-reset" : "x-RateLimit-Reset"
+
+  def get(user, method: "GET", cost: 1, legacy_headers: false, deadline: LONG, **options)
     gate = Tidegate::Client.new(@server.url, deadline: deadline, **options)
-    welcome = Rack::Lint.new(->(_) { [200, { "content-type" => "text/plain", "x-RateLimit-Reset" => "mine" }, ["welcome"]] })
+    welcome = Rack::Lint.new(->(_) { [200, { "content-type" => "text/plain", OWN => "mine" }, ["welcome"]] })
     limited = Tidegate::RateLimit.new(welcome, gate, legacy_headers: legacy_headers) do |env|
-      { limiter: "api", key: env["HTTP_X_USER"] } if env["HTTP_X_USER"]
+      { limiter: "api", key: env["HTTP_X_USER"], cost: cost } if env["HTTP_X_USER"]
     end
-    Rack::MockRequest.new(Rack::Lint.new(limited)).get("/", user ? { "HTTP_X_USER" => user } : {})
+    Rack::MockRequest.new(Rack::Lint.new(limited)).request(method, "/", user ? { "HTTP_X_USER" => user } : {})
+  end
+
+  # What a visitor gets whose requests the application answers so; :stream raises in the middle of its body.
+  def statuses(count, wanted, deadline: LONG, **options)
+    gate = Tidegate::Client.new(@server.url, deadline: deadline, **options)
+    wanted.map do |status|
+      app = lambda do |env|
+        raise IOError, "its own" if status == :raise
+
+        assert env["tidegate.decision"].allowed?
+        body = status == :stream ? Enumerator.new { |parts| parts << "to" and raise IOError, "its own" } : ["told"]
+        [status == :stream ? 200 : status, { "content-type" => "text/plain" }, body]
+      end
+      limited = Tidegate::RateLimit.new(Rack::Lint.new(app), gate, count: count) { { limiter: "api", key: count.to_s } }
+      serve(limited)
+    end
+  end
+
+  # As servers do: whatever happens, the body is closed.
+  def serve(app)
+    status, _, body = Rack::Lint.new(app).call(Rack::MockRequest.env_for("/"))
+    begin
+      body.each { |part| part }
+    ensure
+      body.close
+    end
+    status
+  rescue IOError
+    :raised
   end
 end

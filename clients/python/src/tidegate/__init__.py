@@ -6,7 +6,7 @@
 
 from tidegate.aio import AsyncClient
 from tidegate.client import Client
-from tidegate.decision import Answer, Decision, OnFailure, Refused, Request, Together, Unreachable
+from tidegate.decision import Answer, Decision, OnFailure, Refused, Request, Settled, Together, Unreachable
 
 __all__ = [
     "Answer",
@@ -16,6 +16,7 @@ __all__ = [
     "OnFailure",
     "Refused",
     "Request",
+    "Settled",
     "Together",
     "Unreachable",
 ]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ssl import SSLContext, SSLError
 from types import TracebackType
+from typing import Any
 
 from tidegate import _http
-from tidegate.decision import Answer, Decision, OnFailure, Request, Together, Unreachable
+from tidegate.client import READ_BYTES, has_bytes
+from tidegate.decision import Answer, Decision, OnFailure, Refused, Request, Settled, Together, Unreachable
 
 
 class AsyncClient:
@@ -41,30 +45,45 @@ class AsyncClient:
     async def ask(self, request: Request) -> Decision:
         """Any request, also by attributes."""
         try:
-            return _http.one(await self._post("/v1/hit", request.to_json()))
+            return _http.one(await self._send("POST", "/v1/hit", request.to_json()))
         except Unreachable as error:
             return self._settings.without_server(error)
 
     async def hits(self, requests: Sequence[Request]) -> list[Answer]:
         """Up to 1,000 requests in one round trip, each decided by itself and answered in its place."""
         try:
-            return _http.many(await self._post("/v1/hits", _http.hits_body(requests, together=False)))
+            return _http.many(await self._send("POST", "/v1/hits", _http.hits_body(requests, together=False)))
         except Unreachable as error:
             return [self._settings.without_server(error)] * len(requests)
 
     async def hits_together(self, requests: Sequence[Request]) -> Together:
         """Up to 32 requests that are charged together or not at all."""
         try:
-            return _http.together(await self._post("/v1/hits", _http.hits_body(requests, together=True)))
+            return _http.together(await self._send("POST", "/v1/hits", _http.hits_body(requests, together=True)))
         except Unreachable as error:
             decision = self._settings.without_server(error)
             return Together(decision.allowed, [decision] * len(requests))
+
+    async def reserve(self, limiter: str, key: str, cost: int = 1, *, hold: float = _http.HOLD_S) -> Decision:
+        """A hit whose cost can be corrected, by the decision's `reservation`, for `hold` seconds."""
+        try:
+            return _http.one(await self._send("POST", "/v1/reserve", _http.reserve_body(limiter, key, cost, hold)))
+        except Unreachable as error:
+            return self._settings.without_server(error)
+
+    async def commit(self, reservation: str | None, cost: int) -> Settled:
+        """Ends a reservation at its real cost: the rest is given back, or the excess charged. It is sent once."""
+        return await self._settle(reservation, "POST", "/commit", {"cost": cost})
+
+    async def cancel(self, reservation: str | None) -> Settled:
+        """Ends a reservation and gives all of it back. It is sent once."""
+        return await self._settle(reservation, "DELETE", "", None)
 
     async def close(self) -> None:
         """Closes the connections that are kept. Later calls open others."""
         idle, self._idle = self._idle, []
         for connection in idle:
-            connection.close()
+            connection.close_in(self._loop)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -74,13 +93,21 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def _post(self, path: str, body: object) -> _http.Reply:
-        request, deadline = self._settings.post(path, body), self._settings.deadline
+    async def _settle(self, reservation: str | None, method: str, path: str, body: object) -> Settled:
+        if reservation is None:
+            return Settled("nothing")
+        try:
+            return _http.settled(await self._send(method, _http.reservation_path(reservation) + path, body))
+        except (Refused, Unreachable) as error:
+            return self._settings.unsettled(error)
+
+    async def _send(self, method: str, path: str, body: object) -> _http.Reply:
+        request, deadline = self._settings.request(method, path, body), self._settings.deadline
         try:
             return await asyncio.wait_for(self._exchange(request), deadline)
         except (TimeoutError, asyncio.TimeoutError) as error:
             raise Unreachable(f"no answer within {deadline} s") from error
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        except OSError as error:
             raise Unreachable(f"{error} within {deadline} s") from error
 
     async def _exchange(self, request: bytes) -> _http.Reply:
@@ -99,7 +126,9 @@ class AsyncClient:
     def _take(self) -> _Connection | None:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            # Connections belong to the loop that opened them, and that one has ended.
+            # Connections belong to the loop that opened them.
+            for connection in self._idle:
+                connection.close_in(self._loop)
             self._loop, self._idle = loop, []
         while self._idle:
             connection = self._idle.pop()
@@ -113,11 +142,7 @@ class AsyncClient:
         pause = _http.RETRY_PAUSE_S
         while True:
             try:
-                return _Connection(
-                    *await asyncio.open_connection(
-                        self._settings.host, self._settings.port, ssl=self._settings.ssl, limit=_http.LINE_BYTES_MAX
-                    )
-                )
+                return await _Connection.open(self._settings)
             except SSLError:
                 raise
             except OSError:
@@ -125,9 +150,28 @@ class AsyncClient:
                 pause *= 2
 
 
+class _Reader(asyncio.StreamReader):
+    """One that knows how much came, so that bytes which no request asked for are noticed."""
+
+    came = 0
+
+    def feed_data(self, data: Any) -> None:
+        self.came += len(data)
+        super().feed_data(data)
+
+
 class _Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+        self._incoming, self._taken = _http.Incoming(), 0
+
+    @classmethod
+    async def open(cls, settings: _http.Settings) -> _Connection:
+        loop = asyncio.get_running_loop()
+        reader = _Reader(loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport, _ = await loop.create_connection(lambda: protocol, settings.host, settings.port, ssl=settings.ssl)
+        return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
     async def exchange(self, request: bytes) -> _http.Reply:
         self._writer.write(request)
@@ -142,13 +186,28 @@ class _Connection:
             return reply
 
     async def _read(self, wanted: int) -> bytes:
-        if wanted == _http.LINE:
-            return await self._reader.readuntil(b"\n")
-        return await self._reader.readexactly(wanted)
+        while (taken := self._incoming.take(wanted)) is None:
+            came = await self._reader.read(READ_BYTES)
+            self._taken += len(came)
+            self._incoming.feed(came)
+        return taken
 
     def is_quiet(self) -> bool:
-        """Whether the server has not closed it since the last answer."""
-        return not self._writer.is_closing() and not self._reader.at_eof() and self._reader.exception() is None
+        """Whether it is as it should be between two requests: neither closed by the server nor with bytes to read."""
+        if self._writer.is_closing() or self._reader.at_eof() or self._reader.exception() is not None:
+            return False
+        has_unread = self._incoming or self._reader.came > self._taken
+        return not has_unread and not has_bytes(self._writer.get_extra_info("socket").fileno())
 
     def close(self) -> None:
         self._writer.transport.abort()
+
+    def close_in(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """From another event loop than its own, which may have ended: then the socket goes with the object."""
+        with suppress(OSError, RuntimeError):
+            if loop is None or loop is asyncio.get_running_loop():
+                self.close()
+            elif not loop.is_closed():
+                loop.call_soon_threadsafe(self.close)
+            else:
+                self._writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)

@@ -6,20 +6,23 @@ that the server has closed is noticed before it is used.
 
 from __future__ import annotations
 
-import io
 import os
 import select
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
-from concurrent import futures
 from ssl import SSLContext, SSLError
 from types import TracebackType
 from typing import Any
 
 from tidegate import _http
-from tidegate.decision import Answer, Decision, OnFailure, Request, Together, Unreachable
+from tidegate.decision import Answer, Decision, OnFailure, Refused, Request, Settled, Together, Unreachable
+
+LOOKUPS_MAX = 8
+"""Of one client's names at once: a lookup cannot be ended, and those that hang must not pile up."""
+READ_BYTES = 1 << 16
 
 
 class Client:
@@ -50,24 +53,39 @@ class Client:
     def ask(self, request: Request) -> Decision:
         """Any request, also by attributes."""
         try:
-            return _http.one(self._post("/v1/hit", request.to_json()))
+            return _http.one(self._send("POST", "/v1/hit", request.to_json()))
         except Unreachable as error:
             return self._settings.without_server(error)
 
     def hits(self, requests: Sequence[Request]) -> list[Answer]:
         """Up to 1,000 requests in one round trip, each decided by itself and answered in its place."""
         try:
-            return _http.many(self._post("/v1/hits", _http.hits_body(requests, together=False)))
+            return _http.many(self._send("POST", "/v1/hits", _http.hits_body(requests, together=False)))
         except Unreachable as error:
             return [self._settings.without_server(error)] * len(requests)
 
     def hits_together(self, requests: Sequence[Request]) -> Together:
         """Up to 32 requests that are charged together or not at all."""
         try:
-            return _http.together(self._post("/v1/hits", _http.hits_body(requests, together=True)))
+            return _http.together(self._send("POST", "/v1/hits", _http.hits_body(requests, together=True)))
         except Unreachable as error:
             decision = self._settings.without_server(error)
             return Together(decision.allowed, [decision] * len(requests))
+
+    def reserve(self, limiter: str, key: str, cost: int = 1, *, hold: float = _http.HOLD_S) -> Decision:
+        """A hit whose cost can be corrected, by the decision's `reservation`, for `hold` seconds."""
+        try:
+            return _http.one(self._send("POST", "/v1/reserve", _http.reserve_body(limiter, key, cost, hold)))
+        except Unreachable as error:
+            return self._settings.without_server(error)
+
+    def commit(self, reservation: str | None, cost: int) -> Settled:
+        """Ends a reservation at its real cost: the rest is given back, or the excess charged. It is sent once."""
+        return self._settle(reservation, "POST", "/commit", {"cost": cost})
+
+    def cancel(self, reservation: str | None) -> Settled:
+        """Ends a reservation and gives all of it back. It is sent once."""
+        return self._settle(reservation, "DELETE", "", None)
 
     def close(self) -> None:
         """Closes the connections that are kept. Later calls open others."""
@@ -79,11 +97,19 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _post(self, path: str, body: object) -> _http.Reply:
+    def _settle(self, reservation: str | None, method: str, path: str, body: object) -> Settled:
+        if reservation is None:
+            return Settled("nothing")
+        try:
+            return _http.settled(self._send(method, _http.reservation_path(reservation) + path, body))
+        except (Refused, Unreachable) as error:
+            return self._settings.unsettled(error)
+
+    def _send(self, method: str, path: str, body: object) -> _http.Reply:
         until = time.monotonic() + self._settings.deadline
         try:
             connection = self._pool.take() or self._connect(until)
-            return self._exchange(connection, self._settings.post(path, body), until)
+            return self._exchange(connection, self._settings.request(method, path, body), until)
         except OSError as error:
             raise Unreachable(f"{error or 'no answer'} within {self._settings.deadline} s") from error
 
@@ -118,20 +144,20 @@ class _Pool:
     """Connections that nobody uses at the moment. A process that was forked has none of its parent's."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._begin()
+        self.begin()
+        _pools.add(self)
 
-    def _begin(self) -> None:
-        self._process = os.getpid()
+    def begin(self) -> None:
+        """As new, locks included: another thread may have held one when the process was forked."""
+        for connection in getattr(self, "_idle", []):
+            connection.close()
+        self._lock = threading.Lock()
         self._idle: list[_Connection] = []
-        # Looking up a name has no timeout of its own; another thread does it, and the caller goes on at the deadline.
-        self._lookup = futures.ThreadPoolExecutor(1, "tidegate-lookup")
+        self._lookups = threading.BoundedSemaphore(LOOKUPS_MAX)
 
     def take(self) -> _Connection | None:
         while True:
             with self._lock:
-                if self._process != os.getpid():
-                    self._begin()
                 if not self._idle:
                     return None
                 connection = self._idle.pop()
@@ -149,12 +175,12 @@ class _Pool:
     def addresses(self, host: str, port: int, until: float) -> list[tuple[Any, ...]]:
         if host.replace(".", "").isdigit() or ":" in host:
             return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        future = self._lookup.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        try:
-            return future.result(_left(until))
-        except futures.TimeoutError as error:
-            future.cancel()
-            raise TimeoutError(f"looking up {host}: no answer") from error
+        lookups = self._lookups
+        if not lookups.acquire(timeout=_left(until)):
+            raise TimeoutError(f"looking up {host}: {LOOKUPS_MAX} lookups before this one have no answer")
+        lookup = _Lookup(host, port, lookups.release)
+        lookup.join(_left(until))
+        return lookup.found()
 
     def close(self) -> None:
         with self._lock:
@@ -163,7 +189,42 @@ class _Pool:
             connection.close()
 
 
-class _Connection(io.RawIOBase):
+_pools: weakref.WeakSet[_Pool] = weakref.WeakSet()
+
+
+def _begin_pools() -> None:
+    for pool in _pools:
+        pool.begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_pools)
+
+
+class _Lookup(threading.Thread):
+    """Looking up a name has no timeout of its own: the caller goes on at the deadline, and no process waits for it."""
+
+    def __init__(self, host: str, port: int, done: Callable[[], None]) -> None:
+        super().__init__(name="tidegate-lookup", daemon=True)
+        self._host, self._port, self._done = host, port, done
+        self._result: list[tuple[Any, ...]] | Exception = TimeoutError(f"looking up {host}: no answer")
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._result = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        except Exception as error:
+            self._result = error
+        finally:
+            self._done()
+
+    def found(self) -> list[tuple[Any, ...]]:
+        if isinstance(self._result, Exception):
+            raise self._result
+        return self._result
+
+
+class _Connection:
     """A socket whose every step has what is left until the deadline."""
 
     def __init__(
@@ -172,7 +233,7 @@ class _Connection(io.RawIOBase):
         addresses: Callable[[str, int, float], list[tuple[Any, ...]]],
         until: float,
     ) -> None:
-        self._until = until
+        self._incoming = _http.Incoming()
         self._socket = _open(addresses(settings.host, settings.port, until), until)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -182,47 +243,40 @@ class _Connection(io.RawIOBase):
         except BaseException:
             self._socket.close()
             raise
-        self._reader = io.BufferedReader(self)
 
     def exchange(self, request: bytes, until: float) -> _http.Reply:
-        self._until = until
         self._socket.settimeout(_left(until))
         self._socket.sendall(request)
         reader = _http.read_reply()
         wanted = next(reader)
         try:
             while True:
-                wanted = reader.send(self._read(wanted))
+                wanted = reader.send(self._read(wanted, until))
         except StopIteration as end:
             reply: _http.Reply = end.value
             return reply
 
-    def _read(self, wanted: int) -> bytes:
-        is_line = wanted == _http.LINE
-        got = self._reader.readline(_http.LINE_BYTES_MAX) if is_line else self._reader.read(wanted)
-        if (is_line and not got.endswith(b"\n")) or len(got) < wanted:
-            raise ConnectionResetError("the server closed the connection before its answer was whole")
-        return got
+    def _read(self, wanted: int, until: float) -> bytes:
+        while (taken := self._incoming.take(wanted)) is None:
+            self._socket.settimeout(_left(until))
+            self._incoming.feed(self._socket.recv(READ_BYTES))
+        return taken
 
     def is_quiet(self) -> bool:
         """Whether it is as it should be between two requests: neither closed by the server nor with bytes to read."""
-        if not hasattr(select, "poll"):
-            return not select.select([self._socket], [], [], 0)[0]
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._socket.settimeout(_left(self._until))
-        return self._socket.recv_into(buffer)
+        return not self._incoming and not has_bytes(self._socket.fileno())
 
     def close(self) -> None:
-        if hasattr(self, "_socket"):
-            self._socket.close()
-        super().close()
+        self._socket.close()
+
+
+def has_bytes(socket: int) -> bool:
+    """Whether there is something to read: bytes, or that the other side has closed it."""
+    if not hasattr(select, "poll"):
+        return bool(select.select([socket], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _open(addresses: list[tuple[Any, ...]], until: float) -> socket.socket:

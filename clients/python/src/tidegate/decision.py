@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 OnFailure: TypeAlias = Literal["allow", "deny"]
+Count: TypeAlias = Literal["all", "failures", "successes"]
+Outcome: TypeAlias = Literal["settled", "not_reserved", "nothing", "unknown"]
 
 RETRY_AFTER_FAILURE_MS = 1000
 _PASSED_ON = ("RateLimit-Policy", "RateLimit", "Retry-After")
@@ -66,6 +68,8 @@ class Decision:
     problem: bytes = field(default=b"", repr=False)
     """Of a denial: its application/problem+json body."""
     error: Unreachable | None = None
+    reservation: str | None = None
+    """Of a `reserve`: its name, for `commit` and `cancel`. `None` where there is nothing to give back."""
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any], fields: Mapping[str, str], problem: bytes) -> Decision:
@@ -73,8 +77,9 @@ class Decision:
         kept = {name: fields[name.lower()] for name in _PASSED_ON if name.lower() in fields}
         return cls(
             told["allowed"],
-            told["reason"],
+            told.get("reason", ""),
             limiter=told.get("limiter"),
+            reservation=told.get("reservation"),
             degraded=told.get("degraded"),
             fields=kept,
             problem=b"" if told["allowed"] else problem,
@@ -128,6 +133,40 @@ class Together:
 
     allowed: bool
     answers: Sequence[Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of a `commit` or a `cancel`.
+
+    `"settled"`: the rest is given back. `"not_reserved"`: it had ended before, and what it had charged stays.
+    `"nothing"`: there was no reservation, and nothing was sent. `"unknown"`: no answer came, and `error` says why.
+    """
+
+    outcome: Outcome
+    cost: int | None = None
+    given_back: int | None = None
+    excess: int | None = None
+    error: Unreachable | None = None
+
+
+def is_counted(count: Count, status: int | None) -> bool:
+    """Whether a request that ended with this HTTP status is to stay charged; `None`: the application raised."""
+    return (status is None or status >= 400) == (count == "failures")
+
+
+def check_count(count: Count, gate: object) -> None:
+    if count not in ("all", "failures", "successes"):
+        raise ValueError(f'count {count!r} is not known; use "all", "failures" or "successes"')
+    if count != "all" and not hasattr(gate, "reserve"):
+        raise ValueError(f'count "{count}" reserves, over HTTP only; use tidegate.Client or tidegate.AsyncClient')
+
+
+def reserved(request: Request) -> tuple[str, str, int]:
+    """What to reserve for a request."""
+    if request.limiter is None or request.key is None or request.peek:
+        raise ValueError('counting only failures or only successes needs a limiter and a key, and no "peek"')
+    return request.limiter, request.key, request.cost
 
 
 def _seconds(ms: int) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,14 +22,12 @@ from redis.retry import Retry
 from tidegate import _http
 from tidegate.decision import Answer, Decision, OnFailure, Refused, Request, Unreachable
 
-# Half of the deadline is for connections that are refused; the other half for connecting, AUTH and the command.
-STEPS_MAX = 3
+REFUSALS = (redis.ResponseError, redis.AuthenticationError)
 
 
-class _Settings:
+class _Settings(_http.Failing):
     def __init__(
         self,
-        server: str,
         token: str | None,
         token_file: str | os.PathLike[str] | None,
         deadline: float,
@@ -35,27 +35,75 @@ class _Settings:
         on_error: Callable[[Unreachable], object] | None,
         options: dict[str, Any],
     ) -> None:
-        if on_failure not in ("allow", "deny"):
-            raise ValueError(f'on_failure {on_failure!r} is not known; use "allow" or "deny"')
-        self.server, self.deadline, self.on_failure, self.on_error = server, deadline, on_failure, on_error
-        step = deadline / 2 / STEPS_MAX
+        super().__init__(deadline, on_failure, on_error)
         self.options = {
             "password": _http.read_token(token, token_file),
             "protocol": 2,
-            "socket_timeout": step,
-            "socket_connect_timeout": step,
+            "socket_timeout": deadline,
+            "socket_connect_timeout": deadline,
             # redis-py would send a command again after a timeout, and a hit would be charged twice.
             "retry_on_error": [],
             "driver_info": None,
             **options,
         }
 
-    def without_server(self, error: Exception) -> Decision:
+    def no_answer(self, error: Exception) -> Decision:
         unreachable = Unreachable(f"{error or 'no answer'} within {self.deadline} s")
         unreachable.__cause__ = error
-        if self.on_error:
-            self.on_error(unreachable)
-        return Decision.without_server(self.on_failure, unreachable)
+        return self.without_server(unreachable)
+
+
+class _Deadline(threading.local):
+    """When the call of this thread ends. redis-py bounds each read and each write alone; this bounds them all."""
+
+    until = 0.0
+
+    def left(self) -> float:
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("no answer")
+        return left
+
+
+class _Socket:
+    """A socket of redis-py, each of whose steps has what is left until the deadline, or less if redis-py says so."""
+
+    def __init__(self, inner: socket.socket, deadline: _Deadline) -> None:
+        self._inner, self._deadline, self._timeout = inner, deadline, inner.gettimeout()
+
+    def settimeout(self, timeout: float | None) -> None:
+        self._timeout = timeout
+
+    def recv(self, *arguments: Any) -> bytes:
+        return self._bounded().recv(*arguments)
+
+    def recv_into(self, *arguments: Any) -> int:
+        return self._bounded().recv_into(*arguments)
+
+    def sendall(self, *arguments: Any) -> None:
+        self._bounded().sendall(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def _bounded(self) -> socket.socket:
+        if self._timeout != 0:  # 0 looks whether there is something to read, and never waits
+            left = self._deadline.left()
+            self._inner.settimeout(left if self._timeout is None else min(left, self._timeout))
+        else:
+            self._inner.settimeout(0)
+        return self._inner
+
+
+def _bounded_by(deadline: _Deadline, kind: Any) -> Any:
+    """A kind of redis-py's connections, within the deadline."""
+
+    class Bounded(kind):  # type: ignore[misc]
+        def _connect(self) -> Any:
+            self.socket_connect_timeout = self.socket_timeout = deadline.left()
+            return _Socket(super()._connect(), deadline)
+
+    return Bounded
 
 
 class Client:
@@ -72,8 +120,11 @@ class Client:
         on_error: Callable[[Unreachable], object] | None = None,
         **options: Any,
     ) -> None:
-        self._settings = _Settings(server, token, token_file, deadline, on_failure, on_error, options)
+        self._settings = _Settings(token, token_file, deadline, on_failure, on_error, options)
+        self._deadline = _Deadline()
         self._redis: Any = redis.Redis.from_url(server, retry=Retry(NoBackoff(), 0), **self._settings.options)
+        pool = self._redis.connection_pool
+        pool.connection_class = _bounded_by(self._deadline, pool.connection_class)
 
     def hit(self, limiter: str, key: str, cost: int = 1) -> Decision:
         """May this happen now? It is charged if so."""
@@ -88,10 +139,10 @@ class Client:
         command = _command(request)
         try:
             return _decision(request, self._send(lambda: self._redis.execute_command(*command)))
-        except (redis.ResponseError, redis.AuthenticationError) as error:
+        except REFUSALS as error:
             raise _refused(error) from error
         except (redis.RedisError, OSError) as error:
-            return self._settings.without_server(error)
+            return self._settings.no_answer(error)
 
     def hits(self, requests: Sequence[Request]) -> list[Answer]:
         """Requests as one pipeline: one round trip, each decided by itself and answered in its place."""
@@ -99,10 +150,11 @@ class Client:
         for request in requests:
             pipeline.execute_command(*_command(request))
         try:
-            replies = self._send(lambda: pipeline.execute(raise_on_error=False))
+            return _answers(requests, self._send(lambda: pipeline.execute(raise_on_error=False)))
+        except REFUSALS as error:
+            raise _refused(error) from error
         except (redis.RedisError, OSError) as error:
-            return [self._settings.without_server(error)] * len(requests)
-        return [_answer(request, reply) for request, reply in zip(requests, replies, strict=True)]
+            return [self._settings.no_answer(error)] * len(requests)
 
     def close(self) -> None:
         """Closes the connections that are kept. Later calls open others."""
@@ -110,12 +162,13 @@ class Client:
 
     def _send(self, call: Callable[[], Any]) -> Any:
         """Tries again while the server refuses connections: then nothing was sent."""
-        until, pause = time.monotonic() + self._settings.deadline / 2, _http.RETRY_PAUSE_S
+        self._deadline.until = time.monotonic() + self._settings.deadline
+        pause = _http.RETRY_PAUSE_S
         while True:
             try:
                 return call()
             except redis.ConnectionError as error:
-                if not _was_refused(error) or time.monotonic() + pause >= until:
+                if not _was_refused(error) or time.monotonic() + pause >= self._deadline.until:
                     raise
                 time.sleep(pause)
                 pause *= 2
@@ -135,7 +188,7 @@ class AsyncClient:
         on_error: Callable[[Unreachable], object] | None = None,
         **options: Any,
     ) -> None:
-        self._settings = _Settings(server, token, token_file, deadline, on_failure, on_error, options)
+        self._settings = _Settings(token, token_file, deadline, on_failure, on_error, options)
         retry = redis.asyncio.retry.Retry(NoBackoff(), 0)
         self._redis: Any = redis.asyncio.Redis.from_url(server, retry=retry, **self._settings.options)
 
@@ -152,10 +205,10 @@ class AsyncClient:
         command = _command(request)
         try:
             return _decision(request, await self._send(lambda: self._redis.execute_command(*command)))
-        except (redis.ResponseError, redis.AuthenticationError) as error:
+        except REFUSALS as error:
             raise _refused(error) from error
         except (redis.RedisError, OSError, asyncio.TimeoutError) as error:
-            return self._settings.without_server(error)
+            return self._settings.no_answer(error)
 
     async def hits(self, requests: Sequence[Request]) -> list[Answer]:
         """Requests as one pipeline: one round trip, each decided by itself and answered in its place."""
@@ -163,10 +216,11 @@ class AsyncClient:
         for request in requests:
             pipeline.execute_command(*_command(request))
         try:
-            replies = await self._send(lambda: pipeline.execute(raise_on_error=False))
+            return _answers(requests, await self._send(lambda: pipeline.execute(raise_on_error=False)))
+        except REFUSALS as error:
+            raise _refused(error) from error
         except (redis.RedisError, OSError, asyncio.TimeoutError) as error:
-            return [self._settings.without_server(error)] * len(requests)
-        return [_answer(request, reply) for request, reply in zip(requests, replies, strict=True)]
+            return [self._settings.no_answer(error)] * len(requests)
 
     async def close(self) -> None:
         """Closes the connections that are kept. Later calls open others."""
@@ -209,6 +263,14 @@ def _decision(request: Request, reply: list[Any]) -> Decision:
         retry_after_ms=_known(retry_after_ms),
         reset_after_ms=_known(reset_after_ms) if limit != -1 else None,
     )
+
+
+def _answers(requests: Sequence[Request], replies: list[Any]) -> list[Answer]:
+    """Each in its place; a token that is refused is refused for all of them, as over HTTP."""
+    for reply in replies:
+        if isinstance(reply, redis.AuthenticationError):
+            raise reply
+    return [_answer(request, reply) for request, reply in zip(requests, replies, strict=True)]
 
 
 def _answer(request: Request, reply: Any) -> Answer:

@@ -14,6 +14,8 @@ module Tidegate
     IDLE_MAX = 32
     KEEP_ALIVE_S = 30
     RETRY_PAUSE_S = 0.01
+    # Lookups at once: one cannot be ended, and those that hang must not pile up.
+    LOOKUPS_MAX = 8
     FAILURES = [SystemCallError, IOError, SocketError, Timeout::Error, OpenSSL::SSL::SSLError,
                 Net::ProtocolError, Net::HTTPBadResponse, Net::HTTPHeaderSyntaxError].freeze
     # What connecting fails with: the request was not sent.
@@ -22,8 +24,7 @@ module Tidegate
     def initialize(uri, ca_file: nil)
       @uri, @ca_file = uri, ca_file
       @lock = Mutex.new
-      @idle = []
-      @process = Process.pid
+      begin_anew
     end
 
     # Sends a request and gives the response, within so many seconds.
@@ -57,8 +58,7 @@ module Tidegate
 
     def send_once(request, ends)
       connection = take || open(ends)
-      connection.open_timeout = connection.read_timeout = connection.write_timeout = left(ends)
-      connection.start unless connection.started?
+      connection.read_timeout = connection.write_timeout = left(ends)
       response = connection.request(request)
       is_whole = true
       keep(connection)
@@ -67,22 +67,46 @@ module Tidegate
       finish(connection) if connection && !is_whole
     end
 
+    # A name may have several addresses: the first that takes the connection is the server's. One that does not answer has its
+    # share of the time that is left, so that the others get theirs.
     def open(ends)
+      all = addresses(ends)
+      all.each_with_index do |address, index|
+        return connect(address, left(ends) / (all.size - index))
+      rescue *FAILURES
+        raise if index == all.size - 1 || now >= ends
+      end
+    end
+
+    def connect(address, timeout)
       connection = Net::HTTP.new(@uri.hostname, @uri.port, nil)
-      connection.ipaddr = address(ends) unless literal?
+      connection.ipaddr = address
+      connection.open_timeout = timeout
       connection.use_ssl = @uri.scheme == "https"
       connection.ca_file = @ca_file if @ca_file
       connection.keep_alive_timeout = KEEP_ALIVE_S
       connection.max_retries = 0
-      connection
+      connection.start
     end
 
     # Looking up a name cannot be interrupted; another thread does it, and the caller goes on at the deadline.
-    def address(ends)
-      lookup = Thread.new { Addrinfo.tcp(@uri.hostname, @uri.port).ip_address }
+    def addresses(ends)
+      return [@uri.hostname] if literal?
+
+      # The deadline may end the wait for a place, and nothing between having it and the thread that gives it back.
+      lookup = Thread.handle_interrupt(Exception => :on_blocking) do
+        places = @lookups.push(nil)
+        Thread.new { look_up(places) }
+      end
       lookup.report_on_exception = false
       lookup.join(left(ends)) or raise Timeout::Error, "looking up #{@uri.hostname}"
       lookup.value
+    end
+
+    def look_up(places)
+      Addrinfo.getaddrinfo(@uri.hostname, @uri.port, nil, :STREAM).map(&:ip_address).uniq
+    ensure
+      places.pop
     end
 
     def literal?
@@ -91,12 +115,16 @@ module Tidegate
       false
     end
 
-    # A process that was forked has none of its parent's connections.
     def take
       @lock.synchronize do
-        @idle, @process = [], Process.pid if @process != Process.pid
+        begin_anew if @process != Process.pid
         @idle.pop
       end
+    end
+
+    # A process that was forked has none of its parent's connections, and none of its threads.
+    def begin_anew
+      @process, @idle, @lookups = Process.pid, [], SizedQueue.new(LOOKUPS_MAX)
     end
 
     def keep(connection)

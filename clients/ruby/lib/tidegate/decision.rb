@@ -8,13 +8,16 @@ module Tidegate
     PASSED_ON = %w[RateLimit-Policy RateLimit Retry-After].freeze
     RETRY_AFTER_FAILURE_MS = 1000
 
-    attr_reader :reason, :limiter, :limit, :remaining, :retry_after_ms, :reset_after_ms, :degraded, :fields, :error
+    attr_reader :reason, :limiter, :limit, :remaining, :retry_after_ms, :reset_after_ms, :degraded, :fields, :error,
+                :reservation
 
+    # `reservation`, of a `reserve`, names it for `commit` and `cancel`; nil where there is nothing to give back.
     # `fields` are RateLimit, RateLimit-Policy and Retry-After as the server sent them, `problem` the body of a denial.
     def initialize(told, fields: {}, problem: nil, error: nil)
       @allowed, @reason, @limiter, @degraded = told.values_at("allowed", "reason", "limiter", "degraded")
       @limit, @remaining = told.values_at("limit", "remaining")
       @retry_after_ms, @reset_after_ms = told.values_at("retry_after_ms", "reset_after_ms")
+      @reservation = told["reservation"]
       @fields, @problem, @error = fields, problem, error
     end
 
@@ -71,4 +74,9 @@ module Tidegate
   Together = Struct.new(:allowed, :answers) do
     alias_method :allowed?, :allowed
   end
+
+  # What became of a `commit` or a `cancel`. `outcome` is :settled, the rest is given back; :not_reserved, it had ended before, and
+  # what it had charged stays; :nothing, there was no reservation, and nothing was sent; or :unknown, no answer came, and
+  # `error` says why.
+  Settled = Struct.new(:outcome, :cost, :given_back, :excess, :error)
 end

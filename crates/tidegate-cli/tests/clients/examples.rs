@@ -3,6 +3,7 @@
 use crate::server::{Folder, Server, eventually};
 use crate::{Tools, repository, run};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use tidegate_testkit::servers::free_port;
 
@@ -78,6 +79,23 @@ fn example_fastapi() {
     uvicorn.current_dir(repository("examples/fastapi")).env("PYTHONDONTWRITEBYTECODE", "1");
     uvicorn.env("PYTHONPATH", repository("clients/python/src"));
     check(&mut uvicorn, port);
+}
+
+/// Visitors have no address there, and the example failed on it.
+#[test]
+fn example_fastapi_over_a_unix_socket() {
+    let folder = Folder::new();
+    let server = server(&folder);
+    let socket = folder.path("app.sock");
+    let mut uvicorn = Tools::installed().python("uvicorn");
+    uvicorn.args(["app:app", "--uds"]).arg(&socket).env("TIDEGATE_SERVER", &server.url);
+    uvicorn.current_dir(repository("examples/fastapi")).env("PYTHONDONTWRITEBYTECODE", "1");
+    uvicorn.env("PYTHONPATH", repository("clients/python/src")).stdout(Stdio::null()).stderr(Stdio::null());
+    let app = App { child: uvicorn.spawn().unwrap(), url: "http://localhost".to_owned() };
+    eventually("uvicorn listens", || UnixStream::connect(&socket).is_ok());
+    let over = ["--unix-socket", socket.to_str().unwrap()];
+    assert_eq!(app.get("/", &over).0, 200);
+    assert_eq!(app.get("/login", &[over[0], over[1], "-d", "user=ann"]).0, 200);
 }
 
 /// In a copy beside a copy of the client: `npm install` writes into its folder.

@@ -102,10 +102,23 @@ fn tests_of_go() {
     suite(go().args(["test", "-count=1", "./..."]), "clients/go");
 }
 
+/// Every test, with the Rack that the system has.
 #[test]
 fn tests_of_ruby() {
     let all = "Dir['test/*_test.rb'].each { |file| require \"./#{file}\" }";
     suite(Command::new("ruby").args(["-w", "-Ilib", "-Itest", "-e", all]), "clients/ruby");
+}
+
+/// The middleware's tests once more with Rack 3, which `scripts/test` puts into `target/tools`.
+#[test]
+fn tests_of_ruby_with_rack_3() {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/rack3");
+    let gems = tools.join("usr/share/rubygems-integration/all/gems");
+    let gem = fs::read_dir(&gems).unwrap_or_else(|error| panic!("{}: {error}; scripts/test brings it", gems.display()));
+    let library = gem.map(|entry| entry.unwrap().path().join("lib")).next().unwrap().canonicalize().unwrap();
+    let tests = "require 'rack'; Rack.release >= '3' or abort Rack.release; require './test/rack_test.rb'";
+    let mut ruby = Command::new("ruby");
+    suite(ruby.arg("-I").arg(library).args(["-w", "-Ilib", "-Itest", "-e", tests]), "clients/ruby");
 }
 
 /// The linters of each language have nothing to say.
