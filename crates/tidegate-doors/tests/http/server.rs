@@ -7,8 +7,8 @@ use hyper::{Request, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tidegate::{
     Algorithm, Clock, Condition, Gate, Grid, LimiterSpec, Match, Micros, Outcome, Policy, Rules, Settings, Value,
@@ -316,18 +316,21 @@ pub(crate) fn check_response(case: &str, response: &Response, expected: &str) {
     }
 }
 
+/// Read once: a table of accesses asks thousands of times.
+static OPENAPI: LazyLock<serde_json::Value> =
+    LazyLock::new(|| serde_json::from_str(include_str!("../../src/http/openapi.json")).unwrap());
+
 /// Every answer of a known route has a status that the OpenAPI text lists for it. Only the refusal
 /// of a connection is not any route's.
 fn documented(request: &str, response: &Response) {
     if response.body.contains("too_many_connections") {
         return;
     }
-    let document: serde_json::Value = serde_json::from_str(include_str!("../../src/http/openapi.json")).unwrap();
     let (line, _) = split_request(request);
     let (method, target) = line.split_once(' ').unwrap();
     let path = target.split('?').next().unwrap();
     let pieces: Vec<&str> = path.split('/').collect();
-    let item = document["paths"].as_object().unwrap().iter().find(|(template, _)| {
+    let item = OPENAPI["paths"].as_object().unwrap().iter().find(|(template, _)| {
         let template: Vec<&str> = template.split('/').collect();
         template.len() == pieces.len() && template.iter().zip(&pieces).all(|(t, p)| t.starts_with('{') || t == p)
     });
