@@ -10,12 +10,13 @@ use crate::access::{Caller, Scope, What};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate::headers::{push_answer_members, push_policy, push_problem_members, push_rate_limit, retry_after_s};
-use tidegate::{Answer, AskError, Gate, Intent, Limit, Micros, Reason, Request, StoreError};
+use tidegate::{Answer, AskError, Gate, Intent, Limit, Micros, Reason, Request};
 use tidegate_wire::grpc::ratelimit::{
     self, DescriptorStatus, HeaderValue, Kind, ListValue, RateLimit, RateLimitDescriptor, RateLimitRequest,
     RateLimitResponse, ResponseCode, Struct, Unit, Value,
 };
 use tidegate_wire::grpc::{Code, Status};
+use tokio::time::Instant;
 
 /// What an answer carries besides the statuses.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -42,7 +43,7 @@ pub const DESCRIPTORS_MAX: usize = 32;
 /// Most entries of one descriptor.
 pub const ENTRIES_MAX: usize = 16;
 
-/// Answers one request, within a time that the store may take.
+/// Answers one request. The store has so long for all of it, however often it is asked, and never longer than for one decision.
 pub(crate) async fn answer(
     gate: &Gate,
     caller: &Caller,
@@ -56,10 +57,10 @@ pub(crate) async fn answer(
     let entries: Vec<Vec<(&str, &[u8])>> = request.descriptors.iter().map(attributes).collect();
     let asked = request.descriptors.iter().zip(&entries);
     let asked: Vec<Asked<'_>> = asked.map(|(one, entries)| asked_of(request, one, entries, purpose)).collect();
-    match answers(gate, purpose, &asked, store_within).await {
+    let store = Budget { gate, by: Instant::now() + store_within.min(gate.store_within()) };
+    match answers(&store, purpose, &asked).await {
         Ok(answers) => Ok(response(settings, request, &answers)),
-        Err(AskError::Key(error)) => Ok(uncounted(request, &error.to_string())),
-        Err(error) => Err(Status::new(Code::Internal, error.to_string())),
+        Err(error) => Ok(uncounted(request, &error.to_string())),
     }
 }
 
@@ -131,21 +132,42 @@ fn brought(descriptor: &RateLimitDescriptor) -> Option<Limit> {
     Limit::new(limit.requests_per_unit, Micros::new(seconds.checked_mul(1_000_000)?)?).ok()
 }
 
+/// The gate, and until when its store may answer: one time for all that is asked of it. What it has no time for is answered by `on_failure`.
+struct Budget<'a> {
+    gate: &'a Gate,
+    by: Instant,
+}
+
+impl Budget<'_> {
+    fn left(&self) -> Duration {
+        self.by.saturating_duration_since(Instant::now())
+    }
+
+    async fn ask_together(&self, requests: &[Request<'_>]) -> Result<Vec<Answer>, AskError> {
+        self.gate.answer_together(requests, self.left()).await
+    }
+
+    /// How a key stands.
+    async fn look(&self, request: &Request<'_>) -> Result<Answer, AskError> {
+        let told = self.ask_together(&[request.cost(0).peek()]).await?;
+        told.into_iter().next().ok_or(AskError::Remote)
+    }
+
+    async fn give_back(&self, request: &Request<'_>) -> Result<Answer, AskError> {
+        self.gate.give_back_all(request, self.left()).await
+    }
+}
+
 /// Each descriptor's answer, in order. Those that may happen are decided together first: what is denied gives nothing back, or a client could fill
 /// up one limit by running into another. What has happened already does.
-async fn answers(
-    gate: &Gate,
-    purpose: Purpose,
-    asked: &[Asked<'_>],
-    within: Duration,
-) -> Result<Vec<Answer>, AskError> {
+async fn answers(store: &Budget<'_>, purpose: Purpose, asked: &[Asked<'_>]) -> Result<Vec<Answer>, AskError> {
     let may = asked.iter().filter_map(|one| if let Asked::May(request) = one { Some(*request) } else { None });
     let may: Vec<Request<'_>> = may.collect();
     let decided = match purpose {
-        Purpose::Decide | Purpose::Check => gate.ask_together(&may, within).await?,
-        Purpose::Report => one_by_one(gate, &may, within).await?,
+        Purpose::Decide | Purpose::Check => store.ask_together(&may).await?,
+        Purpose::Report => one_by_one(store, &may).await?,
     };
-    use_up(gate, purpose, &may, &decided, within).await;
+    use_up(store, purpose, &may, &decided).await;
     let gives = purpose != Purpose::Check
         && (Answer::all_pass(&decided)
             || decided.iter().all(|answer| answer.allowed || is_afterwards(purpose, answer)));
@@ -153,20 +175,17 @@ async fn answers(
     for one in asked {
         all.extend(match one {
             Asked::May(_) => decided.next(),
-            Asked::GiveBack(request) => Some(give_back(gate, request, gives, within).await?),
+            Asked::GiveBack(request) => Some(give_back(store, request, gives).await?),
         });
     }
     Ok(all)
 }
 
 /// Gives back, if it may, and says how the key stands then: nothing was asked that could be denied. A store that cannot give back keeps the charge.
-async fn give_back(gate: &Gate, request: &Request<'_>, gives: bool, within: Duration) -> Result<Answer, AskError> {
-    let given = match gives {
-        true => gate.give_back_all(request, within).await,
-        false => gate.ask(&request.cost(0).peek()).await,
-    };
+async fn give_back(store: &Budget<'_>, request: &Request<'_>, gives: bool) -> Result<Answer, AskError> {
+    let given = if gives { store.give_back(request).await } else { store.look(request).await };
     let told = match given {
-        Err(AskError::Store(StoreError::Unsupported(_))) => gate.ask(&request.cost(0).peek()).await?,
+        Err(AskError::Store(_)) => store.look(request).await?,
         told => told?,
     };
     Ok(if told.allowed { told } else { Answer { allowed: true, reason: Reason::Ok, retry_after: None, ..told } })
@@ -177,17 +196,17 @@ fn is_afterwards(purpose: Purpose, answer: &Answer) -> bool {
     purpose == Purpose::Report || answer.limiter.as_ref().is_some_and(|spec| spec.overdraw)
 }
 
-async fn one_by_one(gate: &Gate, asked: &[Request<'_>], within: Duration) -> Result<Vec<Answer>, AskError> {
+async fn one_by_one(store: &Budget<'_>, asked: &[Request<'_>]) -> Result<Vec<Answer>, AskError> {
     let mut answers = Vec::with_capacity(asked.len());
     for one in asked {
-        answers.extend(gate.ask_together(std::slice::from_ref(one), within).await?);
+        answers.extend(store.ask_together(std::slice::from_ref(one)).await?);
     }
     Ok(answers)
 }
 
 /// What has happened already counts as far as there is something left: else a cost that is always more than that would never count. Two steps, so that
 /// another may come between; what is taken never exceeds what is left then.
-async fn use_up(gate: &Gate, purpose: Purpose, asked: &[Request<'_>], answers: &[Answer], within: Duration) {
+async fn use_up(store: &Budget<'_>, purpose: Purpose, asked: &[Request<'_>], answers: &[Answer]) {
     if answers.iter().all(|answer| answer.allowed) {
         return;
     }
@@ -197,7 +216,7 @@ async fn use_up(gate: &Gate, purpose: Purpose, asked: &[Request<'_>], answers: &
             && left < request.cost
         {
             // Whatever becomes of it, the answer is what it was: over.
-            let _ = gate.ask_together(&[request.cost(left)], within).await;
+            let _ = store.ask_together(&[request.cost(left)]).await;
         }
     }
 }
