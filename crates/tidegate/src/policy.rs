@@ -66,6 +66,8 @@ pub struct LimiterSpec {
     /// Costs are known only afterwards (bytes, tokens): a hit by Envoy's service that is more than what is left takes what is left, and
     /// is over the limit.
     pub overdraw: bool,
+    /// Words for those who ask at Envoy's service, about requests that it lets pass: a JSON object as text.
+    pub metadata: Option<String>,
     /// Each call brings the limit that it is decided by (see [`crate::Gate::with_limit`]); by its name alone it cannot be asked.
     pub limit_per_call: bool,
 }
@@ -108,6 +110,7 @@ impl LimiterSpec {
             candidate_rules: None,
             request_limits: false,
             overdraw: false,
+            metadata: None,
             limit_per_call: false,
         }
     }

@@ -44,6 +44,7 @@ const KNOWN: Known = Known {
         "replaces",
         "candidate",
         "candidate_limits",
+        "metadata",
     ],
     later: &[],
 };
@@ -195,6 +196,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
         None => None,
         Some(_) => Some(super::matches::limits(section, "candidate_limits", &rules, pause_layout)?),
     };
+    let metadata = super::metadata::read(section);
     let name = name?;
     let by = by.iter().map(|attribute| attribute.text.to_owned()).collect();
     Some((
@@ -221,6 +223,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
             candidate_rules,
             request_limits,
             overdraw,
+            metadata,
             limit_per_call: false,
         },
         name.place,

@@ -103,8 +103,8 @@ async fn rate_limit(
     let request = asked(client, &door.waiting, body, within).await?;
     // A client that says how long it waits has begun to; for the others time begins when the question is there.
     let store_within = within.map_or(ENVOYS_TIMEOUT * 3 / 5, |within| (within * 3 / 5).saturating_sub(came.elapsed()));
-    let response =
-        ratelimit::answer(&door.gate, caller, door.settings.ratelimit, purpose, &request, store_within).await?;
+    let settings = (&door.settings.ratelimit, &*door.settings.ratelimit_counters);
+    let response = ratelimit::answer(&door.gate, caller, settings, purpose, &request, store_within).await?;
     Ok(message(framed(&response)))
 }
 
