@@ -144,12 +144,48 @@ struct World {
 
 impl World {
     fn start(deny: bool) -> World {
+        World::of(
+            |port| POLICY.replace("GRPC", &port.to_string()),
+            |own, upstream, port| envoy_config(own, upstream, port, deny),
+        )
+    }
+
+    /// `examples/envoy/`, on other ports. Envoy waits longer there, too: a machine that is busy would let requests pass.
+    fn example() -> World {
+        let read = |name: &str| {
+            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/envoy/").to_owned() + name;
+            std::fs::read_to_string(path).unwrap()
+        };
+        let replaced = |mut text: String, parts: &[(&str, String)]| {
+            for (old, new) in parts {
+                assert!(text.contains(old), "{old} in {text}");
+                text = text.replace(old, new);
+            }
+            text
+        };
+        World::of(
+            |port| {
+                let ports =
+                    [("127.0.0.1:7400", "127.0.0.1:0".to_owned()), ("127.0.0.1:7402", format!("127.0.0.1:{port}"))];
+                replaced(read("tidegate.toml"), &ports)
+            },
+            |own, upstream, port| {
+                let ports = [("port_value: 10000", own), ("port_value: 9000", upstream), ("port_value: 7402", port)];
+                let mut parts: Vec<_> = ports.map(|(old, new)| (old, format!("port_value: {new}"))).to_vec();
+                parts.push(("timeout: 0.02s", "timeout: 2s".to_owned()));
+                replaced(read("envoy.yaml"), &parts)
+            },
+        )
+    }
+
+    /// Tidegate on a port, and an Envoy on its own, in front of an upstream.
+    fn of(policy: impl Fn(u16) -> String, envoy: impl Fn(u16, u16, u16) -> String) -> World {
         let folder = Folder::new();
         let port = servers::free_port();
-        let config = folder.write("tidegate.toml", &POLICY.replace("GRPC", &port.to_string()));
+        let config = folder.write("tidegate.toml", &policy(port));
         let tidegate = Some(Server::start(&folder, Some(&config)));
         let upstream = upstream();
-        let envoy = servers::Server::envoy(|own| envoy_config(own, upstream, port, deny));
+        let envoy = servers::Server::envoy(|own| envoy(own, upstream, port));
         let world = World { _folder: folder, config, tidegate, envoy };
         // Envoy reaches a cluster when it is asked for the first time.
         eventually("Envoy forwards", || world.try_get("").is_some_and(|response| response.status == 200));
@@ -183,10 +219,15 @@ impl World {
 
     /// Calls of Envoy that were answered.
     fn calls(&self) -> u64 {
+        self.count("tidegate_grpc_calls_total{")
+    }
+
+    /// The sum of what `/metrics` tells under this name.
+    fn count(&self, name: &str) -> u64 {
         let address = self.tidegate.as_ref().unwrap().url.strip_prefix("http://").unwrap().parse().unwrap();
         let page = tidegate_testkit::http::get(address, "/metrics", "").unwrap();
-        let calls = page.lines().filter(|line| line.starts_with("tidegate_grpc_calls_total{"));
-        calls.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+        let lines = page.lines().filter(|line| line.starts_with(name));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 
     fn statuses(&self, fields: &str, times: usize) -> Vec<u16> {
@@ -226,6 +267,22 @@ fn limits_hold_per_descriptor_and_two_are_charged_together_or_not_at_all() {
     assert_eq!(world.statuses("x-path=/a", 4), [200, 200, 200, 429], "so that the path was not charged");
     assert_eq!(world.statuses("x-weighed=w", 4), [200, 200, 200, 429], "two at a time");
     assert_eq!(world.statuses("", 20), [200; 20], "no descriptor, no limit");
+    // 1 of 4, 0 of 4 and the like; each request without a descriptor is one that nobody limits.
+    let near = world.count("tidegate_near_limit_total{limiter=\"user\"}");
+    assert_eq!(near, 1, "ann's fourth left nothing; her third left a fourth of the limit");
+    assert!(world.count("tidegate_grpc_unmatched_descriptors_total") >= 20);
+}
+
+/// What its comments say.
+#[test]
+fn the_example_limits_as_it_says() {
+    let world = World::example();
+    assert_eq!(world.statuses("x-user=ann", 6), [200, 200, 200, 200, 200, 429]);
+    assert_eq!(world.statuses("x-user=bob", 1), [200]);
+    assert_eq!(world.statuses("x-plan=free", 21)[19..], [200, 429]);
+    assert_eq!(world.statuses("x-budget=ann", 1), [200]);
+    let server = world.tidegate.as_ref().unwrap();
+    eventually("its five bytes are charged", || server.json(&["peek", "bytes", "ann"]).1["remaining"] == 995);
 }
 
 #[test]
