@@ -6,24 +6,61 @@
 //! Invariant: what can be decided is an answer, never an error, as a proxy may take an error for a yes. So a key that is too long to be counted is
 //! over its limit.
 
+mod counters;
+mod metadata;
+mod response;
+
+pub use counters::RateLimitCounters;
+
 use crate::access::{Caller, Scope, What};
-use std::collections::BTreeMap;
+use response::{response, uncounted};
+use std::borrow::Cow;
 use std::time::Duration;
-use tidegate::headers::{push_answer_members, push_policy, push_problem_members, push_rate_limit, retry_after_s};
-use tidegate::{Answer, AskError, Gate, Intent, Limit, Micros, OnFailure, Reason, Request, StoreError};
-use tidegate_wire::grpc::ratelimit::{
-    self, DescriptorStatus, HeaderValue, Kind, ListValue, RateLimit, RateLimitDescriptor, RateLimitRequest,
-    RateLimitResponse, ResponseCode, Struct, Unit, Value,
-};
+use tidegate::{Answer, AskError, Gate, Intent, Limit, Micros, Reason, Request};
+use tidegate_wire::grpc::ratelimit::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse, Unit};
 use tidegate_wire::grpc::{Code, Status};
+use tokio::time::Instant;
 
 /// What an answer carries besides the statuses.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct RateLimitSettings {
-    /// `RateLimit`, `RateLimit-Policy` and, on a denial, `Retry-After`, for the client's response. Default: no.
-    pub headers: bool,
-    /// The request as metadata, for filters that come after. Default: no.
+    /// Fields for the client's response. Default: none.
+    pub headers: HeaderNames,
+    /// The request, and the metadata of limiters that let it pass, for filters that come after. Default: no.
     pub dynamic_metadata: bool,
+    /// Whatever the limiters say, the answer as a whole is OK: nothing is denied, and all is counted. Default: no.
+    pub shadow: bool,
+}
+
+/// The names of the fields that an answer carries for the client's response; those without one are left out.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct HeaderNames {
+    /// `"user";r=1;t=60`: what is left, and until when.
+    pub ratelimit: Option<String>,
+    /// `"user";q=5;w=60`: the limits.
+    pub policy: Option<String>,
+    /// Seconds until it is worth asking again; on denials only.
+    pub retry_after: Option<String>,
+    /// The count of the limit that decided.
+    pub limit: Option<String>,
+    /// What is left of it.
+    pub remaining: Option<String>,
+    /// Seconds until it is as if never used, or until it is worth asking again.
+    pub reset: Option<String>,
+}
+
+impl HeaderNames {
+    /// The fields of the standard: `ratelimit`, `ratelimit-policy` and `retry-after`.
+    #[must_use]
+    pub fn standard() -> HeaderNames {
+        let name = |name: &str| Some(name.to_owned());
+        HeaderNames {
+            ratelimit: name("ratelimit"),
+            policy: name("ratelimit-policy"),
+            retry_after: name("retry-after"),
+            ..HeaderNames::default()
+        }
+    }
 }
 
 /// What is asked of the descriptors.
@@ -42,24 +79,29 @@ pub const DESCRIPTORS_MAX: usize = 32;
 /// Most entries of one descriptor.
 pub const ENTRIES_MAX: usize = 16;
 
-/// Answers one request, within a time that the store may take.
+/// Answers one request. The store has so long for all of it, however often it is asked, and never longer than for one decision.
 pub(crate) async fn answer(
     gate: &Gate,
     caller: &Caller,
-    settings: RateLimitSettings,
+    (settings, counters): (&RateLimitSettings, &RateLimitCounters),
     purpose: Purpose,
     request: &RateLimitRequest,
     store_within: Duration,
 ) -> Result<RateLimitResponse, Status> {
     check(request)?;
     caller.check(Scope::Check, What::Domain(Some(&request.domain)))?;
-    let entries: Vec<Vec<(&str, &[u8])>> = request.descriptors.iter().map(attributes).collect();
+    let names: Vec<Option<Vec<Cow<'_, str>>>> = request.descriptors.iter().map(numbered).collect();
+    let entries: Vec<Vec<(&str, &[u8])>> = request.descriptors.iter().zip(&names).map(attributes).collect();
     let asked = request.descriptors.iter().zip(&entries);
     let asked: Vec<Asked<'_>> = asked.map(|(one, entries)| asked_of(request, one, entries, purpose)).collect();
-    match answers(gate, purpose, &asked, store_within).await {
-        Ok(answers) => Ok(response(settings, request, &answers)),
-        Err(AskError::Key(error)) => Ok(uncounted(request, &error.to_string())),
-        Err(error) => Err(Status::new(Code::Internal, error.to_string())),
+    let store = Budget { gate, by: Instant::now() + store_within.min(gate.store_within()) };
+    match answers(&store, purpose, &asked).await {
+        Ok(answers) => {
+            let is_charged = purpose != Purpose::Check && Answer::all_pass(&answers);
+            counters.note(asked.iter().zip(&answers).map(|(one, answer)| (one.is_hit() && is_charged, answer)));
+            Ok(response(settings, counters, request, &answers))
+        }
+        Err(error) => Ok(uncounted(request, &error.to_string())),
     }
 }
 
@@ -92,8 +134,29 @@ fn check(request: &RateLimitRequest) -> Result<(), Status> {
     Ok(())
 }
 
-fn attributes(descriptor: &RateLimitDescriptor) -> Vec<(&str, &[u8])> {
-    descriptor.entries.iter().map(|entry| (entry.key.as_str(), &entry.value[..])).collect()
+/// The attribute that the entry at this place is: its key, and the second entry of a key is `key.2`, the third `key.3`.
+#[must_use]
+pub fn attribute<'k>(keys: &[&'k str], at: usize) -> Cow<'k, str> {
+    match keys[..at].iter().filter(|key| **key == keys[at]).count() {
+        0 => Cow::Borrowed(keys[at]),
+        before => Cow::Owned(format!("{}.{}", keys[at], before + 1)),
+    }
+}
+
+/// The attributes of a descriptor in which a key stands twice; `None`: its keys are its attributes.
+fn numbered(descriptor: &RateLimitDescriptor) -> Option<Vec<Cow<'_, str>>> {
+    let entries = &descriptor.entries;
+    let stands_twice = |at: usize| entries[..at].iter().any(|other| other.key == entries[at].key);
+    if !(1..entries.len()).any(stands_twice) {
+        return None;
+    }
+    let keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
+    Some((0..keys.len()).map(|at| attribute(&keys, at)).collect())
+}
+
+fn attributes<'a>((of, names): (&'a RateLimitDescriptor, &'a Option<Vec<Cow<'_, str>>>)) -> Vec<(&'a str, &'a [u8])> {
+    let name = |at: usize| names.as_ref().map_or(of.entries[at].key.as_str(), |names| &names[at]);
+    of.entries.iter().enumerate().map(|(at, entry)| (name(at), &entry.value[..])).collect()
 }
 
 /// What is asked of a descriptor.
@@ -102,6 +165,12 @@ enum Asked<'a> {
     May(Request<'a>),
     /// Give its cost back.
     GiveBack(Request<'a>),
+}
+
+impl Asked<'_> {
+    fn is_hit(&self) -> bool {
+        matches!(self, Asked::May(request) if request.intent == Intent::Hit)
+    }
 }
 
 /// What a descriptor asks: its own cost, else the request's, else 1. A cost of 0 of its own is a look: is there anything left? A negative one is given
@@ -131,21 +200,42 @@ fn brought(descriptor: &RateLimitDescriptor) -> Option<Limit> {
     Limit::new(limit.requests_per_unit, Micros::new(seconds.checked_mul(1_000_000)?)?).ok()
 }
 
+/// The gate, and until when its store may answer: one time for all that is asked of it. What it has no time for is answered by `on_failure`.
+struct Budget<'a> {
+    gate: &'a Gate,
+    by: Instant,
+}
+
+impl Budget<'_> {
+    fn left(&self) -> Duration {
+        self.by.saturating_duration_since(Instant::now())
+    }
+
+    async fn ask_together(&self, requests: &[Request<'_>]) -> Result<Vec<Answer>, AskError> {
+        self.gate.answer_together(requests, self.left()).await
+    }
+
+    /// How a key stands.
+    async fn look(&self, request: &Request<'_>) -> Result<Answer, AskError> {
+        let told = self.ask_together(&[request.cost(0).peek()]).await?;
+        told.into_iter().next().ok_or(AskError::Remote)
+    }
+
+    async fn give_back(&self, request: &Request<'_>) -> Result<Answer, AskError> {
+        self.gate.give_back_all(request, self.left()).await
+    }
+}
+
 /// Each descriptor's answer, in order. Those that may happen are decided together first: what is denied gives nothing back, or a client could fill
 /// up one limit by running into another. What has happened already does.
-async fn answers(
-    gate: &Gate,
-    purpose: Purpose,
-    asked: &[Asked<'_>],
-    within: Duration,
-) -> Result<Vec<Answer>, AskError> {
+async fn answers(store: &Budget<'_>, purpose: Purpose, asked: &[Asked<'_>]) -> Result<Vec<Answer>, AskError> {
     let may = asked.iter().filter_map(|one| if let Asked::May(request) = one { Some(*request) } else { None });
     let may: Vec<Request<'_>> = may.collect();
     let decided = match purpose {
-        Purpose::Decide | Purpose::Check => gate.ask_together(&may, within).await?,
-        Purpose::Report => one_by_one(gate, &may, within).await?,
+        Purpose::Decide | Purpose::Check => store.ask_together(&may).await?,
+        Purpose::Report => one_by_one(store, &may).await?,
     };
-    use_up(gate, purpose, &may, &decided, within).await;
+    use_up(store, purpose, &may, &decided).await;
     let gives = purpose != Purpose::Check
         && (Answer::all_pass(&decided)
             || decided.iter().all(|answer| answer.allowed || is_afterwards(purpose, answer)));
@@ -153,20 +243,17 @@ async fn answers(
     for one in asked {
         all.extend(match one {
             Asked::May(_) => decided.next(),
-            Asked::GiveBack(request) => Some(give_back(gate, request, gives, within).await?),
+            Asked::GiveBack(request) => Some(give_back(store, request, gives).await?),
         });
     }
     Ok(all)
 }
 
 /// Gives back, if it may, and says how the key stands then: nothing was asked that could be denied. A store that cannot give back keeps the charge.
-async fn give_back(gate: &Gate, request: &Request<'_>, gives: bool, within: Duration) -> Result<Answer, AskError> {
-    let given = match gives {
-        true => gate.give_back_all(request, within).await,
-        false => gate.ask(&request.cost(0).peek()).await,
-    };
+async fn give_back(store: &Budget<'_>, request: &Request<'_>, gives: bool) -> Result<Answer, AskError> {
+    let given = if gives { store.give_back(request).await } else { store.look(request).await };
     let told = match given {
-        Err(AskError::Store(StoreError::Unsupported(_))) => gate.ask(&request.cost(0).peek()).await?,
+        Err(AskError::Store(_)) => store.look(request).await?,
         told => told?,
     };
     Ok(if told.allowed { told } else { Answer { allowed: true, reason: Reason::Ok, retry_after: None, ..told } })
@@ -177,17 +264,17 @@ fn is_afterwards(purpose: Purpose, answer: &Answer) -> bool {
     purpose == Purpose::Report || answer.limiter.as_ref().is_some_and(|spec| spec.overdraw)
 }
 
-async fn one_by_one(gate: &Gate, asked: &[Request<'_>], within: Duration) -> Result<Vec<Answer>, AskError> {
+async fn one_by_one(store: &Budget<'_>, asked: &[Request<'_>]) -> Result<Vec<Answer>, AskError> {
     let mut answers = Vec::with_capacity(asked.len());
     for one in asked {
-        answers.extend(gate.ask_together(std::slice::from_ref(one), within).await?);
+        answers.extend(store.ask_together(std::slice::from_ref(one)).await?);
     }
     Ok(answers)
 }
 
 /// What has happened already counts as far as there is something left: else a cost that is always more than that would never count. Two steps, so that
 /// another may come between; what is taken never exceeds what is left then.
-async fn use_up(gate: &Gate, purpose: Purpose, asked: &[Request<'_>], answers: &[Answer], within: Duration) {
+async fn use_up(store: &Budget<'_>, purpose: Purpose, asked: &[Request<'_>], answers: &[Answer]) {
     if answers.iter().all(|answer| answer.allowed) {
         return;
     }
@@ -197,158 +284,7 @@ async fn use_up(gate: &Gate, purpose: Purpose, asked: &[Request<'_>], answers: &
             && left < request.cost
         {
             // Whatever becomes of it, the answer is what it was: over.
-            let _ = gate.ask_together(&[request.cost(left)], within).await;
+            let _ = store.ask_together(&[request.cost(left)]).await;
         }
     }
-}
-
-fn response(settings: RateLimitSettings, request: &RateLimitRequest, answers: &[Answer]) -> RateLimitResponse {
-    let is_allowed = Answer::all_pass(answers);
-    let mut response = RateLimitResponse {
-        overall_code: code(is_allowed),
-        statuses: answers.iter().map(status).collect(),
-        ..RateLimitResponse::default()
-    };
-    // Also where no limit was asked, as with on_failure = "allow".
-    tell_degraded(&mut response, settings, request, answers);
-    let Some(deciding) = deciding(answers, is_allowed) else { return response };
-    if !is_allowed {
-        let body = problem(deciding);
-        deny(&mut response, body);
-    }
-    if settings.headers {
-        response.response_headers_to_add.extend(headers(deciding));
-    }
-    response
-}
-
-/// Says that the store was not asked, where the door is set to say more than a code: in the client's response and for filters.
-fn tell_degraded(
-    response: &mut RateLimitResponse,
-    settings: RateLimitSettings,
-    request: &RateLimitRequest,
-    answers: &[Answer],
-) {
-    let degraded = answers.iter().find_map(|answer| answer.degraded).map(OnFailure::as_str);
-    if settings.headers {
-        response.response_headers_to_add.extend(degraded.map(|by| header("tidegate-degraded", by)));
-    }
-    if settings.dynamic_metadata {
-        let mut told = metadata(request);
-        told.fields.extend(degraded.map(|by| ("degraded".to_owned(), Kind::Text(by.to_owned()).into())));
-        response.dynamic_metadata = Some(told);
-    }
-}
-
-fn code(is_allowed: bool) -> i32 {
-    if is_allowed { ResponseCode::Ok.into() } else { ResponseCode::OverLimit.into() }
-}
-
-fn status(answer: &Answer) -> DescriptorStatus {
-    let limit = answer.limiter.as_ref().filter(|_| answer.limit.is_some()).and_then(|spec| {
-        let limit = spec.rules.limits().get(answer.limit_index)?;
-        Some((limit, spec.name.clone()))
-    });
-    let wait = match (answer.allowed, answer.retry_after) {
-        (true, _) => answer.reset_after,
-        (false, Some(wait)) => Some(wait),
-        // Waiting does not help; a period is as good a time as any to ask again.
-        (false, None) => limit.as_ref().map(|(limit, _)| limit.period()),
-    };
-    DescriptorStatus {
-        code: code(answer.allowed),
-        current_limit: limit.map(|(limit, name)| {
-            let (unit, multiplier) = Unit::of_seconds(limit.period().as_secs_ceil());
-            let unit_multiplier = (multiplier > 1).then_some(multiplier);
-            RateLimit { requests_per_unit: limit.count(), unit: unit.into(), name, unit_multiplier }
-        }),
-        limit_remaining: answer.remaining.unwrap_or(if is_unlimited(answer) { u32::MAX } else { 0 }),
-        duration_until_reset: wait.map(seconds),
-    }
-}
-
-/// Does a limiter know it, and not limit it? What no limiter knows has 0 left, as envoyproxy/ratelimit tells it.
-fn is_unlimited(answer: &Answer) -> bool {
-    answer.allowed && answer.reason == Reason::Ok && answer.limiter.is_some() && answer.limit.is_none()
-}
-
-fn seconds(wait: Micros) -> ratelimit::Duration {
-    ratelimit::Duration { seconds: i64::try_from(wait.as_secs_ceil()).unwrap_or(i64::MAX) }
-}
-
-/// The answer that says most: the denial with the longest wait, or the one with the least left of those that allow.
-fn deciding(answers: &[Answer], is_allowed: bool) -> Option<&Answer> {
-    if is_allowed {
-        let limited = answers.iter().filter(|answer| answer.allowed && answer.limit.is_some());
-        return limited.min_by_key(|answer| answer.remaining);
-    }
-    let denials = answers.iter().filter(|answer| !answer.allowed);
-    denials.max_by_key(|answer| answer.retry_after.map_or(u64::MAX, Micros::get))
-}
-
-/// The body of a denial. Its type is told only then: Envoy appends the field to whatever an allowed response has.
-fn deny(response: &mut RateLimitResponse, body: String) {
-    response.raw_body = body.into_bytes();
-    response.response_headers_to_add.push(header("content-type", "application/problem+json"));
-}
-
-fn problem(answer: &Answer) -> String {
-    let mut body = String::with_capacity(512);
-    body.push('{');
-    push_answer_members(&mut body, answer);
-    body.push(',');
-    push_problem_members(&mut body, answer, 429);
-    body.push('}');
-    body
-}
-
-fn headers(answer: &Answer) -> Vec<HeaderValue> {
-    let (mut policy, mut rate_limit) = (String::new(), String::new());
-    push_policy(&mut policy, answer);
-    push_rate_limit(&mut rate_limit, answer);
-    let retry_after = retry_after_s(answer).map(|wait| wait.to_string()).unwrap_or_default();
-    let all = [("ratelimit-policy", policy), ("ratelimit", rate_limit), ("retry-after", retry_after)];
-    all.iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| header(key, value)).collect()
-}
-
-fn header(key: &str, value: &str) -> HeaderValue {
-    HeaderValue { key: key.to_owned(), value: value.to_owned() }
-}
-
-/// A key that cannot be counted is over its limit: an error would let it pass where errors do.
-fn uncounted(request: &RateLimitRequest, why: &str) -> RateLimitResponse {
-    let status = DescriptorStatus { code: code(false), ..DescriptorStatus::default() };
-    let mut response = RateLimitResponse {
-        overall_code: code(false),
-        statuses: vec![status; request.descriptors.len()],
-        ..RateLimitResponse::default()
-    };
-    let mut body =
-        r#"{"type":"about:blank","title":"Too Many Requests","status":429,"code":"bad_key","detail":"#.to_owned();
-    tidegate_wire::json::push_string(&mut body, why);
-    body.push('}');
-    deny(&mut response, body);
-    response
-}
-
-/// What was asked, as Envoy's own service tells it.
-fn metadata(request: &RateLimitRequest) -> Struct {
-    let text = |text: &str| Value::from(Kind::Text(text.to_owned()));
-    let object = |fields: Vec<(&str, Value)>| Struct {
-        fields: fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<BTreeMap<_, _>>(),
-    };
-    let descriptor = |descriptor: &RateLimitDescriptor| {
-        let entry = |entry: &ratelimit::Entry| {
-            let fields = vec![("key", text(&entry.key)), ("value", text(&String::from_utf8_lossy(&entry.value)))];
-            Value::from(Kind::Object(object(fields)))
-        };
-        let values = descriptor.entries.iter().map(entry).collect();
-        Value::from(Kind::Object(object(vec![("entries", Kind::List(ListValue { values }).into())])))
-    };
-    let values = request.descriptors.iter().map(descriptor).collect();
-    object(vec![
-        ("domain", text(&request.domain)),
-        ("descriptors", Kind::List(ListValue { values }).into()),
-        ("hitsAddend", Kind::Number(f64::from(request.hits_addend)).into()),
-    ])
 }

@@ -311,6 +311,12 @@ impl Gate {
         Ok(plan.combine(answers, request))
     }
 
+    /// How long the store may take for what is asked: four fifths of [`StoreSettings::deadline`], as the answer takes time, too.
+    #[must_use]
+    pub fn store_within(&self) -> Duration {
+        self.0.failure.store_within
+    }
+
     /// Until when the store may answer what is asked now.
     fn deadline(&self) -> Instant {
         self.deadline_within(Duration::MAX)

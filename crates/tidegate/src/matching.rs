@@ -19,6 +19,8 @@ pub struct Match {
     pub together: Vec<String>,
     /// What holds then.
     pub outcome: Outcome,
+    /// In place of the limiter's [`LimiterSpec::metadata`].
+    pub metadata: Option<String>,
 }
 
 /// An attribute that has one of these values.
@@ -224,6 +226,7 @@ mod tests {
                 .collect(),
             together: Vec::new(),
             outcome: Outcome::Unlimited,
+            metadata: None,
         };
         LimiterSpec { matches: conditions.iter().map(one).collect(), ..LimiterSpec::new("a", rules).by(None, by) }
     }

@@ -66,6 +66,8 @@ pub struct LimiterSpec {
     /// Costs are known only afterwards (bytes, tokens): a hit by Envoy's service that is more than what is left takes what is left, and
     /// is over the limit.
     pub overdraw: bool,
+    /// Words for those who ask at Envoy's service, about requests that it lets pass: a JSON object as text.
+    pub metadata: Option<String>,
     /// Each call brings the limit that it is decided by (see [`crate::Gate::with_limit`]); by its name alone it cannot be asked.
     pub limit_per_call: bool,
 }
@@ -108,6 +110,7 @@ impl LimiterSpec {
             candidate_rules: None,
             request_limits: false,
             overdraw: false,
+            metadata: None,
             limit_per_call: false,
         }
     }
@@ -341,6 +344,14 @@ impl Policy {
             if let Some(why) = limiter.unfit_candidate() {
                 return fail(PolicyProblem::Candidate { name: limiter.name.clone(), why });
             }
+            let meets = |other: &&LimiterSpec| !other.by.is_empty() && other.domain == limiter.domain;
+            let natively = |other: &&LimiterSpec| meets(other) && !other.pause_layout;
+            if limiter.pause_layout
+                && !limiter.by.is_empty()
+                && let Some(other) = limiters.iter().find(natively)
+            {
+                return fail(PolicyProblem::PauseWith { name: limiter.name.clone(), other: other.name.clone() });
+            }
             if limiter.replicas == Replicas::Exact {
                 continue;
             }
@@ -348,7 +359,6 @@ impl Policy {
             if unshareable(&limiter.rules) || limiter.other_rules().any(unshareable) {
                 return fail(PolicyProblem::NotShareable(limiter.name.clone()));
             }
-            let meets = |other: &&LimiterSpec| !other.by.is_empty() && other.domain == limiter.domain;
             let others = limiters.iter().enumerate().filter(|(at, _)| *at != index).map(|(_, other)| other);
             if let (false, Some(other)) = (limiter.by.is_empty(), others.clone().find(meets)) {
                 return fail(PolicyProblem::SharedWith { name: limiter.name.clone(), other: other.name.clone() });
@@ -431,6 +441,13 @@ mod tests {
             "a request would match \"b\" with it",
         );
         assert!(Policy::new(vec![shared("a").by(Some("x"), &["ip"]), spec("b").by(None, &["user"])]).is_ok());
+        check(
+            vec![spec("a").by(None, &["user"]), spec("b").by(None, &["ip"]).in_pause_layout()],
+            1,
+            "a request would match \"a\" with it; give it a domain of its own",
+        );
+        let apart = vec![spec("a").by(Some("x"), &["ip"]), spec("b").by(None, &["ip"]).in_pause_layout()];
+        assert!(Policy::new(apart).is_ok());
         check((0..1001).map(|i| spec(&format!("l{i}"))).collect(), 1000, "1001 limiters");
     }
 }

@@ -365,7 +365,7 @@ fn a11_m2_a_key_with_a_longer_window_is_not_taken_for_idle() {
     let values = vec![Value::of("key", "slow*").unwrap()];
     let conditions = vec![Condition { attribute: "key".to_owned(), values }];
     let gate = gate(vec![LimiterSpec {
-        matches: vec![Match { conditions, together: Vec::new(), outcome: Outcome::Limits(slow) }],
+        matches: vec![Match { conditions, together: Vec::new(), outcome: Outcome::Limits(slow), metadata: None }],
         ..own
     }]);
     for key in ["a", "slow"] {
@@ -386,7 +386,7 @@ fn a8_a11_shares_of_limits_by_value() {
     let own = spec("api", Algorithm::AlignedWindow, &["4 per hour"]);
     let gold = own.rules.with_limits(&["10 per hour".parse().unwrap()]).unwrap();
     let conditions = vec![Condition { attribute: "key".to_owned(), values: vec![Value::of("key", "gold").unwrap()] }];
-    let matches = vec![Match { conditions, together: Vec::new(), outcome: Outcome::Limits(gold) }];
+    let matches = vec![Match { conditions, together: Vec::new(), outcome: Outcome::Limits(gold), metadata: None }];
     let admitted = |rank, key: &str| {
         let gate = gate(vec![LimiterSpec { matches: matches.clone(), ..own.clone() }.shared(Some((rank, 2)))]);
         (0..20).filter(|_| gate.hit("api", key).unwrap().allowed).count()

@@ -44,6 +44,7 @@ const KNOWN: Known = Known {
         "replaces",
         "candidate",
         "candidate_limits",
+        "metadata",
     ],
     later: &[],
 };
@@ -199,6 +200,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
         None => None,
         Some(_) => Some(super::matches::limits(section, "candidate_limits", &rules, pause_layout)?),
     };
+    let metadata = super::metadata::read(section);
     let name = name?;
     let by = by.iter().map(|attribute| attribute.text.to_owned()).collect();
     Some((
@@ -225,6 +227,7 @@ fn read_one(section: &mut Section<'_>, place: Place) -> Option<(LimiterSpec, Pla
             candidate_rules,
             request_limits,
             overdraw,
+            metadata,
             limit_per_call: false,
         },
         name.place,

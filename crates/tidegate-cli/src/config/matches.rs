@@ -1,6 +1,6 @@
 //! `[[limiter.match]]`: other limits, or none, for certain values.
 //!
-//! Every setting of such a table but `limits`, `unlimited`, `deny` and `together` is an attribute with its pattern, or a list of them. Which
+//! Every setting of such a table but `limits`, `unlimited`, `deny`, `together` and `metadata` is an attribute with its pattern, or a list of them. Which
 //! attributes can match is the engine's to say.
 
 use super::limiter::{read_limit, tables, unlike_pause};
@@ -10,7 +10,7 @@ use super::tree::Value as Tree;
 use tidegate::{Condition, Limit, Match, Outcome, Rules, Value};
 
 /// What is no attribute.
-const SETTINGS: [&str; 4] = ["limits", "unlimited", "deny", "together"];
+const SETTINGS: [&str; 5] = ["limits", "unlimited", "deny", "together", "metadata"];
 
 /// Reads every `[[limiter.match]]` of a limiter with these rules. `None`: one of them is at fault.
 pub(super) fn read(section: &mut Section<'_>, rules: &Rules, pause_layout: bool) -> Option<Vec<Match>> {
@@ -41,6 +41,7 @@ fn read_one(section: &mut Section<'_>, place: Place, rules: &Rules, pause_layout
     let conditions: Vec<Option<Condition>> = names.into_iter().map(|name| condition(section, name)).collect();
     let together = section.texts("together", "path").unwrap_or_default();
     let together = together.iter().map(|name| name.text.to_owned()).collect();
+    let metadata = super::metadata::read(section);
     let unlimited = section.boolean("unlimited").unwrap_or(false);
     let deny = section.boolean("deny").unwrap_or(false);
     let has_limits = section.node("limits").is_some();
@@ -57,7 +58,7 @@ fn read_one(section: &mut Section<'_>, place: Place, rules: &Rules, pause_layout
             None
         }
     };
-    Some(Match { conditions: conditions.into_iter().collect::<Option<_>>()?, together, outcome: outcome? })
+    Some(Match { conditions: conditions.into_iter().collect::<Option<_>>()?, together, outcome: outcome?, metadata })
 }
 
 /// One pattern, or a list of them.

@@ -11,6 +11,7 @@ mod grpc;
 mod limiter;
 mod limits;
 mod matches;
+mod metadata;
 mod overrides;
 mod problem;
 mod promote;

@@ -1,6 +1,7 @@
 //! Configurations as data: what a text becomes, and what exactly is said when it is refused.
 
 mod access;
+mod grpc;
 mod refusals;
 
 use super::{Config, parse};

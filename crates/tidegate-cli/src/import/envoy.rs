@@ -5,8 +5,10 @@
 //! that order, are rows of which the first that matches is the node that the walk ends at; and where a walk would end at no node, a row says unlimited.
 
 use super::File;
+use super::metadata;
 use super::policy::{ANY, Imported, Limiter, Role, Row, TAKEN, is_name};
 use super::yaml::{self, Members, Node};
+use tidegate_doors::ratelimit::attribute;
 
 /// A node of the tree.
 #[derive(Debug)]
@@ -18,6 +20,8 @@ struct Rule {
     class: Class,
     /// Values that match it count together, in the rules below it, too.
     is_shared: bool,
+    /// A table of TOML.
+    metadata: Option<String>,
     children: Vec<Rule>,
     place: String,
 }
@@ -44,22 +48,25 @@ struct Domain {
     rules: Vec<Rule>,
 }
 
-/// The policy of these files.
+/// The policy of these files, where rules that are neither quotas nor in shadow mode have this role.
 ///
 /// # Errors
 /// What is wrong in which line of which file.
-pub(super) fn import(files: &[File]) -> Result<Imported, String> {
+pub(super) fn import(files: &[File], enforced: Role) -> Result<Imported, String> {
     let mut imported = Imported {
         from: files.iter().map(|file| file.name.clone()).collect(),
         by: "envoy",
         different: vec![DENIED.to_owned()],
         ..Imported::default()
     };
+    if enforced == Role::Alternative {
+        imported.different.push(UNMATCHED_QUOTA.to_owned());
+    }
     let mut domains: Vec<Domain> = Vec::new();
     for file in files {
         let here = |message: String| format!("{}, {message}", file.name);
         for node in yaml::read(&file.text).map_err(here)? {
-            let domain = domain(node, &file.name, &mut imported).map_err(here)?;
+            let domain = domain(node, &Reading { file: &file.name, enforced }, &mut imported).map_err(here)?;
             match domains.iter_mut().find(|other| other.name == domain.name) {
                 Some(other) => merge(&mut other.rules, domain.rules)?,
                 None => domains.push(domain),
@@ -81,22 +88,30 @@ pub(super) fn import(files: &[File]) -> Result<Imported, String> {
     Ok(imported)
 }
 
+const UNMATCHED_QUOTA: &str =
+    "with QUOTA_MODE a descriptor that no rule is for is a quota that allows there; here it counts for nothing";
 const DENIED: &str = "envoyproxy/ratelimit counts requests that it denies; here a denial charges nothing, in no descriptor of the request";
 
-fn domain(node: Node, file: &str, imported: &mut Imported) -> Result<Domain, String> {
+/// The file that is being read, and what its rules are unless they say so.
+struct Reading<'a> {
+    file: &'a str,
+    enforced: Role,
+}
+
+fn domain(node: Node, reading: &Reading<'_>, imported: &mut Imported) -> Result<Domain, String> {
     let mut members = node.members("a configuration")?;
     let line = members.line();
     let name = members.text("domain")?.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| format!("line {line}: the file has no domain"))?;
-    let rules = rules(members.list("descriptors")?, file, imported)?;
+    let rules = rules(members.list("descriptors")?, reading, imported)?;
     members.end()?;
     Ok(Domain { name, rules })
 }
 
-fn rules(nodes: Vec<Node>, file: &str, imported: &mut Imported) -> Result<Vec<Rule>, String> {
+fn rules(nodes: Vec<Node>, reading: &Reading<'_>, imported: &mut Imported) -> Result<Vec<Rule>, String> {
     let mut rules = Vec::new();
     for node in nodes {
-        let rule = rule(node, file, imported)?;
+        let rule = rule(node, reading, imported)?;
         merge(&mut rules, vec![rule])?;
     }
     Ok(rules)
@@ -117,15 +132,15 @@ fn merge(rules: &mut Vec<Rule>, more: Vec<Rule>) -> Result<(), String> {
     Ok(())
 }
 
-fn rule(node: Node, file: &str, imported: &mut Imported) -> Result<Rule, String> {
+fn rule(node: Node, reading: &Reading<'_>, imported: &mut Imported) -> Result<Rule, String> {
     let mut members = node.members("a descriptor")?;
     let line = members.line();
-    let place = format!("{file} line {line}");
+    let place = format!("{} line {line}", reading.file);
     let key = members.text("key")?.filter(|key| !key.is_empty());
     let key = key.ok_or_else(|| format!("line {line}: the descriptor has no key"))?;
     let value = members.text("value")?.unwrap_or_default();
     let role = match (members.is_true("shadow_mode")?, members.is_true("quota_mode")?) {
-        (false, false) => Role::Enforced,
+        (false, false) => reading.enforced,
         (false, true) => Role::Alternative,
         (true, is_quota) => {
             if is_quota {
@@ -147,17 +162,18 @@ fn rule(node: Node, file: &str, imported: &mut Imported) -> Result<Rule, String>
     for told in ["detailed_metric", "value_to_metric"] {
         members.is_true(told)?;
     }
-    if members.take("metadata").is_some() {
-        imported.lost.push(format!("{place}: metadata of {key}; [grpc] dynamic_metadata tells the descriptors"));
+    let metadata = members.take("metadata").map(|node| metadata::table(&node));
+    if metadata == Some(None) {
+        imported.lost.push(format!("{place}: metadata of {key}, which is no table of at most 4,000 bytes"));
     }
     let mut class = Class { role, ..Class::default() };
     let limit = match members.take("rate_limit") {
         Some(node) => rate_limit(node, &place, &mut class, imported)?,
         None => Limit::Nothing,
     };
-    let children = rules(members.list("descriptors")?, file, imported)?;
+    let children = rules(members.list("descriptors")?, reading, imported)?;
     members.end()?;
-    Ok(Rule { key, value, limit, class, is_shared, children, place })
+    Ok(Rule { key, value, limit, class, is_shared, metadata: metadata.flatten(), children, place })
 }
 
 fn rate_limit(node: Node, place: &str, class: &mut Class, imported: &mut Imported) -> Result<Limit, String> {
@@ -267,12 +283,16 @@ fn add_limiters(imported: &mut Imported, domain: &Domain, keys: &[String]) {
         ));
         return;
     }
-    if let Some((_, key)) = keys.iter().enumerate().find(|(at, key)| keys[..*at].contains(key)) {
-        imported.lost.push(format!("domain \"{}\", keys {shown}: \"{key}\" stands twice", domain.name));
+    let keys_here: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let by: Vec<String> = (0..keys.len()).map(|at| attribute(&keys_here, at).into_owned()).collect();
+    if let Some((_, name)) = by.iter().enumerate().find(|(at, name)| !is_name(name) || by[..*at].contains(name)) {
+        let what = "and is another key's name, or too long";
+        imported.lost.push(format!("domain \"{}\", keys {shown}: a key is \"{name}\" here, {what}", domain.name));
         return;
     }
     let mut rows = Vec::new();
-    rows_of(&domain.rules, keys, &Above::default(), &mut rows);
+    let entries: Vec<(&str, &str)> = keys_here.iter().copied().zip(by.iter().map(String::as_str)).collect();
+    rows_of(&domain.rules, &entries, &Above::default(), &mut rows);
     let mut classes: Vec<Class> = Vec::new();
     for (_, class) in rows.iter().filter(|(row, _)| row.limit.is_some()) {
         if !classes.contains(class) {
@@ -290,16 +310,16 @@ fn add_limiters(imported: &mut Imported, domain: &Domain, keys: &[String]) {
             Role::Alternative => ".quota",
         };
         let name =
-            imported.own_name(class.called.as_ref()).unwrap_or_else(|| imported.name_for(&domain.name, keys, end));
+            imported.own_name(class.called.as_ref()).unwrap_or_else(|| imported.name_for(&domain.name, &by, end));
         let algorithm = algorithm(imported, &rows, &domain.name, &shown);
-        let (domain, by, rows) = (domain.name.clone(), keys.to_vec(), trimmed(rows));
+        let (domain, by, rows) = (domain.name.clone(), by.clone(), trimmed(rows));
         let Class { role, called, replaces } = class;
         imported.add(Limiter { name, domain, by, algorithm, role, called, replaces, rows });
     }
 }
 
 fn unlimited(row: &Row) -> Row {
-    Row { limit: None, together: Vec::new(), ..row.clone() }
+    Row { limit: None, together: Vec::new(), metadata: None, ..row.clone() }
 }
 
 /// Windows there begin at multiples of their length since the epoch, which was a Thursday; so do ours, but for weeks, which begin as people's do.
@@ -330,9 +350,9 @@ struct Above {
     together: Vec<String>,
 }
 
-/// The rows for these keys below these values, in the order of the walk; with each what its rule is like.
-fn rows_of(rules: &[Rule], keys: &[String], above: &Above, rows: &mut Vec<(Row, Class)>) {
-    let Some((key, below)) = keys.split_first() else { return };
+/// The rows for these keys, each with the attribute that it is, below these values, in the order of the walk; with each what its rule is like.
+fn rows_of(rules: &[Rule], keys: &[(&str, &str)], above: &Above, rows: &mut Vec<(Row, Class)>) {
+    let Some(((key, attribute), below)) = keys.split_first() else { return };
     let of_key = || rules.iter().filter(|rule| rule.key == *key);
     let exact = of_key().filter(|rule| !rule.value.is_empty() && !rule.value.contains('*'));
     let patterns = of_key().filter(|rule| rule.value.contains('*'));
@@ -340,18 +360,19 @@ fn rows_of(rules: &[Rule], keys: &[String], above: &Above, rows: &mut Vec<(Row, 
     for rule in exact.chain(patterns).chain(any) {
         let Above { mut values, mut together } = above.clone();
         values.push(if rule.value.is_empty() { ANY.to_owned() } else { rule.value.clone() });
-        together.extend(rule.is_shared.then(|| key.clone()));
+        together.extend(rule.is_shared.then(|| (*attribute).to_owned()));
         if below.is_empty() {
-            let (limit, together) = match &rule.limit {
-                Limit::Of(limit) => (Some(limit.clone()), together),
-                Limit::Nothing | Limit::Unlimited => (None, Vec::new()),
+            let (limit, together, metadata) = match &rule.limit {
+                Limit::Of(limit) => (Some(limit.clone()), together, rule.metadata.clone()),
+                Limit::Nothing | Limit::Unlimited => (None, Vec::new(), None),
             };
-            rows.push((Row { values, together, limit, comment: rule.place.clone() }, rule.class.clone()));
+            let row = Row { values, together, limit, metadata, comment: rule.place.clone() };
+            rows.push((row, rule.class.clone()));
         } else {
             rows_of(&rule.children, below, &Above { values: values.clone(), together }, rows);
             // The walk does not go back up.
             values.resize(values.len() + below.len(), ANY.to_owned());
-            let row = Row { values, together: Vec::new(), limit: None, comment: "no rule".to_owned() };
+            let row = Row { values, together: Vec::new(), limit: None, metadata: None, comment: "no rule".to_owned() };
             rows.push((row, Class::default()));
         }
     }

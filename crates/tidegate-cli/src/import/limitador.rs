@@ -45,8 +45,10 @@ fn limit(node: Node, file: &str, imported: &mut Imported) -> Result<(), String> 
         |nodes: Vec<Node>, what: &str| nodes.into_iter().map(|node| node.text(what)).collect::<Result<Vec<_>, _>>();
     let conditions = texts(members.list("conditions")?, "a condition")?;
     let variables = texts(members.list("variables")?, "a variable")?;
-    for told in ["name", "id", "policy", "cache_size"] {
-        members.take(told);
+    for setting in ["name", "id", "policy", "cache_size"] {
+        if members.take(setting).is_some() {
+            imported.lost.push(format!("{place}: {setting}; {}", instead(setting)));
+        }
     }
     members.end()?;
     match made(imported, &namespace, most, seconds, &conditions, &variables, &place) {
@@ -103,6 +105,15 @@ fn made(
     })
 }
 
+/// What stands in for a setting that is not carried over.
+fn instead(setting: &str) -> &'static str {
+    match setting {
+        "cache_size" => "all counts fit [store] max_memory together",
+        "policy" => "here each limit is deducted from as it is written",
+        _ => "limiters are named after their keys",
+    }
+}
+
 /// Where a condition does not hold, the limit is none.
 fn rows(by: &[String], conditions: &[Condition], limit: &str, place: &str) -> Vec<Row> {
     let any = || vec![ANY.to_owned(); by.len()];
@@ -118,11 +129,18 @@ fn rows(by: &[String], conditions: &[Condition], limit: &str, place: &str) -> Ve
             values: with(any(), condition),
             together: Vec::new(),
             limit: None,
+            metadata: None,
             comment: "its condition does not hold".to_owned(),
         })
         .collect();
     let values = conditions.iter().filter(|condition| condition.is_equal).fold(any(), with);
-    rows.push(Row { values, together: Vec::new(), limit: Some(limit.to_owned()), comment: place.to_owned() });
+    rows.push(Row {
+        values,
+        together: Vec::new(),
+        limit: Some(limit.to_owned()),
+        metadata: None,
+        comment: place.to_owned(),
+    });
     rows
 }
 

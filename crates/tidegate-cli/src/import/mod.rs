@@ -5,10 +5,12 @@
 
 mod envoy;
 mod limitador;
+mod metadata;
 mod policy;
 mod yaml;
 
 use crate::{exit, say, say_error};
+use policy::Role;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,6 +23,9 @@ pub(crate) enum Command {
         /// Its YAML files, or the folder that they are in
         #[arg(required = true, value_name = "FILE|FOLDER")]
         files: Vec<PathBuf>,
+        /// As the service does with QUOTA_MODE=true: of the rules that a request meets, one has to allow
+        #[arg(long)]
+        quota_mode: bool,
     },
     /// The limits file of Limitador
     Limitador {
@@ -35,7 +40,10 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Prints a policy, and exits with 2 if there is none.
 pub(crate) fn run(command: &Command) -> ExitCode {
     let imported = match command {
-        Command::Envoy { files } => read_all(files).and_then(|files| envoy::import(&files)),
+        Command::Envoy { files, quota_mode } => {
+            let enforced = if *quota_mode { Role::Alternative } else { Role::Enforced };
+            read_all(files).and_then(|files| envoy::import(&files, enforced))
+        }
         Command::Limitador { file } => read_all(std::slice::from_ref(file)).and_then(|files| limitador::import(&files)),
     };
     let outcome = imported.and_then(|imported| {

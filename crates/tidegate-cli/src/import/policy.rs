@@ -56,6 +56,8 @@ pub(super) struct Row {
     pub(super) together: Vec<String>,
     /// A limit as text; `None`: unlimited.
     pub(super) limit: Option<String>,
+    /// What is told of requests that it lets pass: a table of TOML.
+    pub(super) metadata: Option<String>,
     /// A word on where it comes from.
     pub(super) comment: String,
 }
@@ -178,18 +180,22 @@ impl Limiter {
             let _ = writeln!(text, "replaces = [{}]", replaced.join(", "));
         }
         let _ = writeln!(text, "limits = [{}]{}", quoted(limits), own.map_or(String::new(), |(_, row)| comment(row)));
+        let own_metadata = own.and_then(|(_, row)| row.metadata.as_ref());
+        if let Some(metadata) = own_metadata {
+            let _ = writeln!(text, "metadata = {metadata}");
+        }
         for joined in joined(rows) {
-            self.write_rows(text, &joined);
+            self.write_rows(text, &joined, own_metadata.is_some());
         }
         if own.is_none() {
             let (values, together) = (vec![ANY.to_owned(); self.by.len()], Vec::new());
-            let rest = Row { values, together, limit: None, comment: "no rule".to_owned() };
-            self.write_rows(text, &[&rest]);
+            let rest = Row { values, together, limit: None, metadata: None, comment: "no rule".to_owned() };
+            self.write_rows(text, &[&rest], false);
         }
     }
 
-    /// Writes rows that differ in one value at most.
-    fn write_rows(&self, text: &mut String, rows: &[&Row]) {
+    /// Writes rows that differ in one value at most. Where the limiter has metadata, a row says that it has none.
+    fn write_rows(&self, text: &mut String, rows: &[&Row], has_metadata: bool) {
         let row = rows[0];
         let more = if rows.len() > 1 { format!(" and {} more", rows.len() - 1) } else { String::new() };
         let _ = writeln!(text, "[[limiter.match]]{}{more}", comment(row));
@@ -213,6 +219,12 @@ impl Limiter {
             None => writeln!(text, "unlimited = true"),
         }
         .unwrap_or_default();
+        match (&row.limit, &row.metadata) {
+            (Some(_), Some(metadata)) => writeln!(text, "metadata = {metadata}"),
+            (Some(_), None) if has_metadata => writeln!(text, "metadata = {{}}"),
+            _ => Ok(()),
+        }
+        .unwrap_or_default();
     }
 }
 
@@ -224,7 +236,7 @@ fn joined(rows: &[Row]) -> Vec<Vec<&Row>> {
     for row in rows {
         if let Some(group) = all.last_mut()
             && group.len() < MATCH_VALUES_MAX
-            && (&group[0].limit, &group[0].together) == (&row.limit, &row.together)
+            && (&group[0].limit, &group[0].together, &group[0].metadata) == (&row.limit, &row.together, &row.metadata)
             && let [at] = differ(group[0], row)[..]
             && group.get(1).is_none_or(|second| differ(group[0], second) == [at])
         {
@@ -241,13 +253,13 @@ fn comment(row: &Row) -> String {
 }
 
 /// A name of TOML, bare where it may be.
-fn quoted_name(name: &str) -> String {
+pub(super) fn quoted_name(name: &str) -> String {
     let is_bare = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
     if is_bare && !name.is_empty() { name.to_owned() } else { quoted(name) }
 }
 
 /// A basic string of TOML.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {
@@ -269,4 +281,4 @@ pub(super) fn is_name(name: &str) -> bool {
 }
 
 /// Words that are settings of a `[[limiter.match]]` table, so that no attribute of that name can be matched there.
-pub(super) const TAKEN: [&str; 5] = ["limits", "unlimited", "deny", "together", "key"];
+pub(super) const TAKEN: [&str; 6] = ["limits", "unlimited", "deny", "together", "metadata", "key"];

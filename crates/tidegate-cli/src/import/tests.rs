@@ -13,6 +13,10 @@ fn file(text: &str) -> File {
     File { name: "a.yaml".to_owned(), text: text.to_owned() }
 }
 
+fn import(text: &str) -> Result<Imported, String> {
+    envoy::import(&[file(text)], Role::Enforced)
+}
+
 /// The gate that the imported policy makes.
 fn gate(imported: &Imported) -> Gate {
     let toml = imported.toml();
@@ -38,7 +42,7 @@ fn by_gate(gate: &Gate, entries: &[(&str, &str)]) -> Option<String> {
 /// A part of the error.
 #[track_caller]
 fn refused(text: &str, part: &str) {
-    let error = envoy::import(&[file(text)]).unwrap_err();
+    let error = import(text).unwrap_err();
     assert!(error.contains(part), "{error}");
 }
 
@@ -90,19 +94,19 @@ fn what_is_refused_there_is_refused_here() {
 
 #[test]
 fn what_counts_differently_is_said() {
-    let text = "domain: d\ndescriptors:\n  - key: a\n    value: x*\n    shadow_mode: true\n    quota_mode: true\n    detailed_metric: true\n    metadata: {b: c}\n    rate_limit:\n      unit: month\n      requests_per_unit: 3\n      name: one\n      replaces:\n        - name: two\n  - key: a_b\n    rate_limit: {unit: week, requests_per_unit: 2, unit_multiplier: 1}\n  - key: not a name\n    rate_limit: {unit: hour, requests_per_unit: 2, unit_multiplier: 5}\n  - key: free\n    rate_limit: {unlimited: true, replaces: [{name: one}]}\n  - key: e\n    descriptors: [{key: e, rate_limit: {unit: hour, requests_per_unit: 1}}]\n";
-    let imported = envoy::import(&[file(text)]).unwrap();
+    let text = "domain: d\ndescriptors:\n  - key: a\n    value: x*\n    shadow_mode: true\n    quota_mode: true\n    detailed_metric: true\n    rate_limit:\n      unit: month\n      requests_per_unit: 3\n      name: one\n      replaces:\n        - name: two\n  - key: a_b\n    rate_limit: {unit: week, requests_per_unit: 2, unit_multiplier: 1}\n  - key: not a name\n    rate_limit: {unit: hour, requests_per_unit: 2, unit_multiplier: 5}\n  - key: free\n    metadata: x\n    rate_limit: {unlimited: true, replaces: [{name: one}]}\n  - key: e\n    descriptors: [{key: e.2, descriptors: [{key: e, rate_limit: {unit: hour, requests_per_unit: 1}}]}]\n";
+    let imported = import(text).unwrap();
     let notes: Vec<String> = imported.notes().collect();
     for part in [
         "counts requests that it denies",
         "quota_mode of a, a rule in shadow_mode",
-        "metadata of a",
+        "metadata of free, which is no table of at most 4,000 bytes",
         "a month is 30 days",
         "it replaces \"two\", though it limits nothing itself",
         "it replaces \"one\", though it limits nothing itself",
         "\"a_b\" is also found for a value of \"a\"",
         "\"not a name\" cannot be an attribute",
-        "keys e, e: \"e\" stands twice",
+        "keys e, e.2, e: a key is \"e.2\" here, and is another key's name",
     ] {
         assert_eq!(notes.iter().filter(|note| note.contains(part)).count(), 1, "{part}: {notes:#?}");
     }
@@ -118,7 +122,7 @@ fn names_quotas_what_is_replaced_and_what_counts_together_are_carried_over() {
     let text = format!(
         "domain: d\ndescriptors:\n  - {{key: a, rate_limit: {{{limit}, name: general}}}}\n  - {{key: b, quota_mode: true, rate_limit: {{{limit}}}}}\n  - {{key: c, value: gold*, share_threshold: true, rate_limit: {{{limit}, name: gold, replaces: [{{name: general}}, {{name: nobody}}]}}}}\n  - {{key: c, rate_limit: {{{limit}, name: general}}}}\n"
     );
-    let imported = envoy::import(&[file(&text)]).unwrap();
+    let imported = import(&text).unwrap();
     assert!(imported.lost.is_empty(), "{:?}", imported.lost);
     let toml = imported.toml();
     for part in [
@@ -135,6 +139,30 @@ fn names_quotas_what_is_replaced_and_what_counts_together_are_carried_over() {
 }
 
 #[test]
+fn metadata_is_carried_over_rule_by_rule() {
+    let text = "domain: d\ndescriptors:\n  - {key: a, value: x, metadata: {team: {name: 'b \"', size: 3, on: true, none: ~, of: [1, '2', 0.5]}}, rate_limit: {unit: second, requests_per_unit: 1}}\n  - {key: a, value: y, rate_limit: {unit: second, requests_per_unit: 1}}\n  - {key: a, metadata: {own: true}, rate_limit: {unit: second, requests_per_unit: 1}}\n";
+    let imported = import(text).unwrap();
+    assert!(imported.lost.is_empty(), "{:?}", imported.lost);
+    let config = config::parse("imported", imported.toml(), Path::new(""), Vec::new()).unwrap();
+    let limiter = &config.policy.limiters()[0];
+    assert_eq!(limiter.metadata.as_deref(), Some(r#"{"own":true}"#));
+    let of_matches: Vec<Option<&str>> = limiter.matches.iter().map(|one| one.metadata.as_deref()).collect();
+    assert_eq!(of_matches, [Some(r#"{"team":{"name":"b \"","size":3,"on":true,"of":[1,"2",0.5]}}"#), Some("{}")]);
+}
+
+#[test]
+fn with_quota_mode_every_rule_that_decides_is_an_alternative() {
+    let rule = |key: &str, more: &str| {
+        format!("  - {{key: {key}, {more}rate_limit: {{unit: second, requests_per_unit: 0}}}}\n")
+    };
+    let rules = [rule("a", ""), rule("b", "quota_mode: true, "), rule("c", "shadow_mode: true, ")].concat();
+    let imported = envoy::import(&[file(&format!("domain: d\ndescriptors:\n{rules}"))], Role::Alternative).unwrap();
+    let roles: Vec<Role> = imported.limiters.iter().map(|limiter| limiter.role).collect();
+    assert_eq!(roles, [Role::Alternative, Role::Alternative, Role::Candidate]);
+    assert!(imported.different.iter().any(|note| note.contains("with QUOTA_MODE")), "{:?}", imported.different);
+}
+
+#[test]
 fn rules_with_one_limit_are_one_match_and_what_does_not_fit_is_said() {
     let rules = |count: u32, limit: &dyn Fn(u32) -> u32| {
         let rule = |n: u32| {
@@ -143,7 +171,7 @@ fn rules_with_one_limit_are_one_match_and_what_does_not_fit_is_said() {
         };
         format!("domain: d\ndescriptors:\n{}", (0..count).map(rule).collect::<String>())
     };
-    let imported = envoy::import(&[file(&rules(900, &|n| n / 300))]).unwrap();
+    let imported = import(&rules(900, &|n| n / 300)).unwrap();
     assert_eq!(imported.toml().matches("[[limiter.match]]").count(), 4, "three, and the rest");
     let gate = gate(&imported);
     let limit = |value: &str| by_gate(&gate, &[("a", value)]);
@@ -155,7 +183,7 @@ fn rules_with_one_limit_are_one_match_and_what_does_not_fit_is_said() {
         (rules(101, &|n| n), "101 different limits by value are more than 99"),
         (rules(1, &|_| 1).replace("key: a", "key: ip"), "\"v0\" is no address"),
     ] {
-        let imported = envoy::import(&[file(&text)]).unwrap();
+        let imported = import(&text).unwrap();
         assert!(imported.limiters.is_empty() && imported.lost.concat().contains(part), "{:?}", imported.lost);
     }
 }
@@ -167,7 +195,7 @@ fn m5_imported_limits_by_address_count_networks_of_ipv6() {
         let text = format!(
             "domain: d\ndescriptors:\n  - key: {key}\n    rate_limit: {{unit: second, requests_per_unit: 1}}\n"
         );
-        let imported = envoy::import(&[file(&text)]).unwrap();
+        let imported = envoy::import(&[file(&text)], Role::Enforced).unwrap();
         let notes: String = imported.notes().collect();
         assert!(notes.contains("an IPv6 address counts as its /64 network; ipv6_prefix = 128"), "{notes}");
         let gate_of = |imported: &Imported| {
@@ -180,7 +208,7 @@ fn m5_imported_limits_by_address_count_networks_of_ipv6() {
         let single = format!(
             "{text}  - key: {key}\n    value: \"2001:db8::9\"\n    rate_limit: {{unit: second, requests_per_unit: 2}}\n"
         );
-        let imported = envoy::import(&[file(&single)]).unwrap();
+        let imported = envoy::import(&[file(&single)], Role::Enforced).unwrap();
         let notes: String = imported.notes().collect();
         assert!(!notes.contains("/64"), "{notes}");
         let hit = gate_of(&imported);
@@ -192,7 +220,7 @@ fn m5_imported_limits_by_address_count_networks_of_ipv6() {
 #[test]
 fn shadow_rules_are_candidates_beside_the_others() {
     let text = "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: second, requests_per_unit: 1}\n  - key: a\n    value: x\n    shadow_mode: true\n    rate_limit: {unit: second, requests_per_unit: 2}\n";
-    let imported = envoy::import(&[file(text)]).unwrap();
+    let imported = import(text).unwrap();
     let names: Vec<(&str, Role)> = imported.limiters.iter().map(|l| (l.name.as_str(), l.role)).collect();
     assert_eq!(names, [("d-a", Role::Enforced), ("d-a.shadow", Role::Candidate)]);
     let limits = |at: usize| imported.limiters[at].rows.iter().map(|row| row.limit.as_deref()).collect::<Vec<_>>();
@@ -216,5 +244,12 @@ fn limits_of_limitador_become_limiters() {
     assert_eq!(rows, [("* * gold".to_owned(), None), ("* GET *".to_owned(), Some("10 per 60s"))]);
     assert_eq!((second.name.as_str(), second.rows.len()), ("shop-user", 1));
     assert_eq!(imported.lost.len(), 2, "{:?}", imported.lost);
+    let named =
+        "- {namespace: a, max_value: 1, seconds: 1, variables: [user], name: n, id: i, policy: deny, cache_size: 5}\n";
+    let imported = limitador::import(&[file(named)]).unwrap();
+    for setting in ["name", "id", "policy", "cache_size"] {
+        let note = format!("a.yaml line 1: {setting}; ");
+        assert!(imported.lost.iter().any(|lost| lost.starts_with(&note)), "{note}: {:?}", imported.lost);
+    }
     assert!(limitador::import(&[file("- namespace: a\n")]).unwrap_err().contains("has no max_value"));
 }

@@ -1,7 +1,7 @@
 //! YAML as a tree with line numbers. The crate's parser makes events of the text; what they make is built here without recursion, and is bounded: in
 //! depth, and in nodes, as aliases can make very many of few.
 
-use saphyr_parser::{Event, Parser};
+use saphyr_parser::{Event, Parser, ScalarStyle};
 use std::collections::HashMap;
 
 /// A value, and the line where it begins.
@@ -9,6 +9,8 @@ use std::collections::HashMap;
 pub(super) struct Node {
     pub(super) line: usize,
     pub(super) value: Value,
+    /// A text without quotes, which may mean a number, true or nothing.
+    pub(super) is_plain: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +62,10 @@ pub(super) fn read(text: &str) -> Result<Vec<Node>, String> {
 impl Builder {
     fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), String> {
         match event {
-            Event::Scalar(text, _, anchor, _) => self.add(Node { line, value: Value::Text(text.into_owned()) }, anchor),
+            Event::Scalar(text, style, anchor, _) => {
+                let is_plain = style == ScalarStyle::Plain;
+                self.add(Node { line, value: Value::Text(text.into_owned()), is_plain }, anchor)
+            }
             Event::Alias(anchor) => {
                 let node = self.anchors.get(&anchor).cloned().ok_or("an alias of what is not there yet")?;
                 self.count(size(&node))?;
@@ -74,7 +79,7 @@ impl Builder {
                     Nodes::List(list) => Value::List(list),
                     Nodes::Map(map, _) => Value::Map(map),
                 };
-                self.add(Node { line, value }, anchor)
+                self.add(Node { line, value, is_plain: false }, anchor)
             }
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) | Event::DocumentEnd => {
                 Ok(())

@@ -131,7 +131,7 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
         tls: certificates.of("grpc"),
         metrics: Arc::new(grpc::Metrics::new(limits.connections())),
         reserved_connections: Some(limits.reserved()),
-        ratelimit: config.grpc,
+        ratelimit: config.grpc.clone(),
         ..GrpcSettings::default()
     };
     let resp = resp_listener.map(|(listener, address)| {
@@ -160,7 +160,8 @@ async fn serve(config: Config, file: Option<&PathBuf>, reloader: Option<Reloader
             audit: Arc::clone(&audit),
             tls: certificates.of("http"),
             limits,
-            ratelimit: config.grpc,
+            ratelimit: config.grpc.clone(),
+            ratelimit_counters: Arc::clone(&grpc_settings.ratelimit_counters),
             log_lines_lost: log::lost,
             ..HttpSettings::default()
         };

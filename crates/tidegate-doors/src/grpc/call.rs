@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tidegate::panic_point;
 use tidegate_wire::grpc::{Code, Message, Status, framed, read, timeout};
 
@@ -99,11 +99,12 @@ async fn rate_limit(
     body: Incoming,
     within: Option<Duration>,
 ) -> Result<Reply, Status> {
-    let door = &client.door;
+    let (door, came) = (&client.door, Instant::now());
     let request = asked(client, &door.waiting, caller, body, within).await?;
-    let store_within = within.unwrap_or(ENVOYS_TIMEOUT) * 3 / 5;
-    let response =
-        ratelimit::answer(&door.gate, caller, door.settings.ratelimit, purpose, &request, store_within).await?;
+    // A client that says how long it waits has begun to; for the others time begins when the question is there.
+    let store_within = within.map_or(ENVOYS_TIMEOUT * 3 / 5, |within| (within * 3 / 5).saturating_sub(came.elapsed()));
+    let settings = (&door.settings.ratelimit, &*door.settings.ratelimit_counters);
+    let response = ratelimit::answer(&door.gate, caller, settings, purpose, &request, store_within).await?;
     Ok(message(framed(&response)))
 }
 

@@ -6,7 +6,7 @@ use crate::access::Access;
 use crate::budget::Limits;
 use crate::http::bounds::{HEADER_BUFFER_MAX, SEND_BUFFER_BYTES};
 use crate::listener::{self, Bounds, Caps, Census, Tls};
-use crate::ratelimit::RateLimitSettings;
+use crate::ratelimit::{RateLimitCounters, RateLimitSettings};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +39,8 @@ pub struct GrpcSettings {
     pub tls: Option<Arc<Tls>>,
     /// What answers of the rate limit service carry.
     pub ratelimit: RateLimitSettings,
+    /// What is counted of them; one for all doors that have the service. Default: its own.
+    pub ratelimit_counters: Arc<RateLimitCounters>,
     /// What the door counts, for the `/metrics` of the HTTP door, and how many connections it takes. Default: as many as the HTTP door.
     pub metrics: Arc<Metrics>,
 }
@@ -73,6 +75,7 @@ impl Default for GrpcSettings {
             access: Arc::default(),
             tls: None,
             ratelimit: RateLimitSettings::default(),
+            ratelimit_counters: Arc::default(),
             metrics: Arc::new(Metrics::new(Limits::default().connections())),
         }
     }

@@ -115,6 +115,8 @@ pub(crate) fn registry(door: &Door) -> Registry {
             }
         });
     }
+    let (ratelimit, gate) = (Arc::clone(&door.settings.ratelimit_counters), door.gate.clone());
+    registry.register(move |page| ratelimit.fill(&gate, page));
     if let Some(grpc) = door.settings.grpc.clone() {
         registry.register(move |page| grpc.fill(page));
     }

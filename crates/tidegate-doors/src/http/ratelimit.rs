@@ -7,19 +7,22 @@ use super::problem::Problem;
 use super::reply::{Reply, json_reply, text_reply};
 use crate::access::Caller;
 use crate::ratelimit::{self, Purpose};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tidegate_wire::grpc::ratelimit::{
-    DescriptorStatus, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, ResponseCode, Unit,
+    DescriptorStatus, Entry, Kind, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse,
+    ResponseCode, Struct, Unit, Value as ProtobufValue,
 };
 use tidegate_wire::grpc::{Code, Status};
 
 /// Answers one body.
 pub(crate) async fn answer(door: &Door, caller: &Caller, body: &[u8]) -> Result<Reply, Problem> {
     let request = read(body)?;
-    let settings = door.settings.ratelimit;
+    let settings = (&door.settings.ratelimit, &*door.settings.ratelimit_counters);
     let answered = ratelimit::answer(&door.gate, caller, settings, Purpose::Decide, &request, Duration::MAX).await;
     let response = answered.map_err(|status| problem(&status))?;
     let mut reply = json_reply(shown(&response).to_string());
@@ -67,12 +70,46 @@ fn descriptor(value: Value) -> Result<RateLimitDescriptor, Problem> {
     let mut members = Members::of("a descriptor", value)?;
     let descriptor = RateLimitDescriptor {
         entries: members.list("entries")?.into_iter().map(entry).collect::<Result<_, _>>()?,
-        limit: None,
+        limit: members.take("limit").map(limit).transpose()?,
         hits_addend: members.number("hitsAddend")?,
         is_negative_hits: members.is_true("isNegativeHits")?,
     };
     members.end()?;
     Ok(descriptor)
+}
+
+/// A limit that the descriptor brings. Its unit is a name, or protobuf's number for it.
+fn limit(value: Value) -> Result<RateLimitOverride, Problem> {
+    let mut members = Members::of("a limit", value)?;
+    let whole = |members: &mut Members, name: &str| match members.number(name)? {
+        None => Ok(None),
+        Some(number) => u32::try_from(number).map(Some).map_err(|_| members.wrong(name, "at most 4294967295")),
+    };
+    let limit = RateLimitOverride {
+        requests_per_unit: whole(&mut members, "requestsPerUnit")?.unwrap_or(0),
+        unit: match members.take("unit") {
+            None => Unit::Unknown,
+            Some(value) => unit(&value)
+                .ok_or_else(|| members.wrong("unit", "one of SECOND, MINUTE, HOUR, DAY, WEEK, MONTH and YEAR"))?,
+        }
+        .into(),
+        unit_multiplier: whole(&mut members, "unitMultiplier")?,
+    };
+    members.end()?;
+    Ok(limit)
+}
+
+fn unit(value: &Value) -> Option<Unit> {
+    match value {
+        Value::String(name) => {
+            (0..=7).filter_map(|number| Unit::try_from(number).ok()).find(|unit| named(*unit) == *name)
+        }
+        value => Unit::try_from(i32::try_from(value.as_i64()?).ok()?).ok(),
+    }
+}
+
+fn named(unit: Unit) -> String {
+    format!("{unit:?}").to_uppercase()
 }
 
 fn entry(value: Value) -> Result<Entry, Problem> {
@@ -164,7 +201,7 @@ fn shown(response: &RateLimitResponse) -> Value {
             let mut told = json!({
                 "name": limit.name,
                 "requestsPerUnit": limit.requests_per_unit,
-                "unit": format!("{unit:?}").to_uppercase(),
+                "unit": named(unit),
             });
             if let Some(times) = limit.unit_multiplier {
                 told["unitMultiplier"] = times.into();
@@ -177,7 +214,41 @@ fn shown(response: &RateLimitResponse) -> Value {
         shown
     };
     let statuses: Vec<Value> = response.statuses.iter().map(status).collect();
-    json!({ "overallCode": code(response.overall_code), "statuses": statuses })
+    let mut shown = json!({ "overallCode": code(response.overall_code), "statuses": statuses });
+    if !response.response_headers_to_add.is_empty() {
+        let fields = response.response_headers_to_add.iter();
+        shown["responseHeadersToAdd"] = fields.map(|field| json!({ "key": field.key, "value": field.value })).collect();
+    }
+    if !response.raw_body.is_empty() {
+        shown["rawBody"] = BASE64.encode(&response.raw_body).into();
+    }
+    if let Some(metadata) = &response.dynamic_metadata {
+        shown["dynamicMetadata"] = of_struct(metadata);
+    }
+    shown
+}
+
+/// Protobuf's objects are JSON's. They are ours, and not deep: what a policy says, in what `metadata.rs` makes of a request.
+fn of_struct(object: &Struct) -> Value {
+    Value::Object(object.fields.iter().map(|(name, value)| (name.clone(), of_value(value))).collect())
+}
+
+/// Protobuf's JSON writes 2 and not 2.0.
+fn whole(number: f64) -> Value {
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    #[expect(clippy::cast_possible_truncation, reason = "it is whole, and fits")]
+    if number.fract() == 0.0 && number.abs() <= EXACT_MAX { json!(number as i64) } else { json!(number) }
+}
+
+fn of_value(value: &ProtobufValue) -> Value {
+    match &value.kind {
+        None | Some(Kind::Null(_)) => Value::Null,
+        Some(Kind::Bool(is)) => (*is).into(),
+        Some(Kind::Number(number)) => whole(*number),
+        Some(Kind::Text(text)) => text.as_str().into(),
+        Some(Kind::Object(inner)) => of_struct(inner),
+        Some(Kind::List(list)) => list.values.iter().map(of_value).collect(),
+    }
 }
 
 fn code(code: i32) -> &'static str {

@@ -8,7 +8,7 @@ use crate::audit::Audit;
 use crate::budget::Limits;
 use crate::grpc;
 use crate::listener::{self, Bounds, Tls};
-use crate::ratelimit::RateLimitSettings;
+use crate::ratelimit::{RateLimitCounters, RateLimitSettings};
 use crate::resp;
 use crate::udp::Counters;
 use hyper::server::conn::http1;
@@ -55,6 +55,8 @@ pub struct HttpSettings {
     pub audit: Arc<Audit>,
     /// What answers of `/json` carry. Default: the statuses.
     pub ratelimit: RateLimitSettings,
+    /// What is counted of them; one for all doors that have the service. Default: its own.
+    pub ratelimit_counters: Arc<RateLimitCounters>,
     /// Log lines of the process that could not be written, for `/metrics`. Default: 0.
     pub log_lines_lost: fn() -> u64,
 }
@@ -89,6 +91,7 @@ impl Default for HttpSettings {
             streams: Arc::default(),
             audit: Arc::default(),
             ratelimit: RateLimitSettings::default(),
+            ratelimit_counters: Arc::default(),
             log_lines_lost: || 0,
             tls: None,
         }

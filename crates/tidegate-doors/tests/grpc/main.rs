@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "the harness is test code too")]
 
 mod access;
+mod answers;
 mod bounds;
 mod calls;
 mod health;

@@ -2,10 +2,8 @@
 
 use crate::server::{Server, ask, check, check_method, connect, request};
 use tidegate::Micros;
-use tidegate_doors::grpc::GrpcSettings;
-use tidegate_doors::ratelimit::RateLimitSettings;
 use tidegate_wire::grpc::ratelimit::{
-    CHECK_RATE_LIMIT, Kind, REPORT, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT,
+    CHECK_RATE_LIMIT, REPORT, RateLimitRequest, RateLimitResponse, SHOULD_RATE_LIMIT,
 };
 
 #[test]
@@ -22,6 +20,21 @@ fn a_descriptor_meets_the_limiters_of_exactly_its_keys() {
         0   cost=1           -> ok
         0   cost=1 & user=c  -> ok & ok user 4 of 5/MINUTE 60s
         1   user=a & path=/x & other=1 -> ok user 3 of 5/MINUTE 59s & ok path 2 of 3/HOUR 3600s & ok",
+    );
+}
+
+/// `by` names an attribute once, and a descriptor may have a key twice.
+#[test]
+fn the_second_entry_of_a_key_is_an_attribute_of_its_own() {
+    check(
+        &Server::start(),
+        "
+        0   file=a file=b         -> ok inner 1 of 2/MINUTE 60s
+        0   file=a file=b         -> ok inner 0 of 2/MINUTE 60s
+        0   file=a file=b         -> over inner 0 of 2/MINUTE 60s
+        0   file=b file=a         -> ok inner 1 of 2/MINUTE 60s
+        0   file=a file=b file=c  -> ok
+        0   file=a path=/ file=b  -> ok",
     );
 }
 
@@ -322,35 +335,4 @@ fn what_is_known_afterwards_uses_up_what_is_left() {
     );
     check_method(&server, REPORT, "0 user=a cost=4 -> over user 1 of 5/MINUTE 60s");
     check(&server, "0 user=a cost=0 -> over user 0 of 5/MINUTE 60s");
-}
-
-#[test]
-fn headers_and_metadata_are_there_where_they_are_wanted() {
-    let ratelimit = RateLimitSettings { headers: true, dynamic_metadata: true };
-    let server = Server::with(GrpcSettings { ratelimit, ..GrpcSettings::default() });
-    let ask = |text: &str| {
-        let asked = server
-            .runtime
-            .block_on(async { ask(&mut connect(server.address).await, SHOULD_RATE_LIMIT, &request(text)).await });
-        asked.said::<RateLimitResponse>()
-    };
-    let fields = |response: &RateLimitResponse| {
-        let fields = response.response_headers_to_add.iter().map(|field| format!("{}: {}", field.key, field.value));
-        fields.collect::<Vec<_>>()
-    };
-    let allowed = ask("user=a cost=4 & path=/x");
-    assert_eq!(fields(&allowed), ["ratelimit-policy: \"user\";q=5;w=60", "ratelimit: \"user\";r=1;t=60"]);
-    let metadata = allowed.dynamic_metadata.unwrap();
-    assert_eq!(metadata.fields["domain"].kind, Some(Kind::Text("d".to_owned())));
-    assert_eq!(metadata.fields.len(), 3);
-    let denied = ask("user=a cost=2");
-    let expected = [
-        "content-type: application/problem+json",
-        "ratelimit-policy: \"user\";q=5;w=60",
-        "ratelimit: \"user\";r=1;t=60",
-        "retry-after: 60",
-    ];
-    assert_eq!(fields(&denied), expected);
-    let body: serde_json::Value = serde_json::from_slice(&denied.raw_body).unwrap();
-    assert_eq!((&body["status"], &body["limiter"]), (&serde_json::json!(429), &serde_json::json!("user")));
 }

@@ -46,6 +46,7 @@ pub(crate) fn policy() -> Policy {
         limiter("user", Algorithm::FixedWindow, "5 per minute", &["user"]),
         limiter("path", Algorithm::FixedWindow, "3 per hour", &["path"]),
         limiter("user-path", Algorithm::FixedWindow, "2 per 30s", &["user", "path"]),
+        limiter("inner", Algorithm::FixedWindow, "2 per minute", &["file", "file.2"]),
         limiter("bucket", Algorithm::TokenBucket, "3 per second burst 10", &["bucket"]),
         limiter("strict", Algorithm::FixedWindow, "1 per minute block 10m", &["strict"]),
         limiter("bytes", Algorithm::FixedWindow, "1000 per day", &["bytes"]),
@@ -74,7 +75,10 @@ fn together() -> LimiterSpec {
     let conditions = vec![Condition { attribute: "file".to_owned(), values }];
     let own = limiter("file", Algorithm::FixedWindow, "2 per minute", &["file"]);
     let outcome = Outcome::Limits(own.rules.with_limits(&["3 per minute".parse().unwrap()]).unwrap());
-    LimiterSpec { matches: vec![Match { conditions, together: vec!["file".to_owned()], outcome }], ..own }
+    LimiterSpec {
+        matches: vec![Match { conditions, together: vec!["file".to_owned()], outcome, metadata: None }],
+        ..own
+    }
 }
 
 /// A limiter with limits by value, and with candidate limits.
@@ -84,10 +88,16 @@ fn by_value() -> LimiterSpec {
         conditions: vec![Condition { attribute: "plan".to_owned(), values: vec![Value::of("plan", value).unwrap()] }],
         together: Vec::new(),
         outcome,
+        metadata: None,
     };
+    let words = |text: &str| Some(text.to_owned());
     LimiterSpec {
+        metadata: words(r#"{"plan":"any","owner":{"team":"plans","room":2}}"#),
         matches: vec![
-            of("gold*", Outcome::Limits(rules("9 per minute"))),
+            Match {
+                metadata: words(r#"{"plan":"gold","owner":{"desk":null}}"#),
+                ..of("gold*", Outcome::Limits(rules("9 per minute")))
+            },
             of("free", Outcome::Unlimited),
             of("bad", Outcome::Deny),
             of("p*", Outcome::Limits(rules("1 per minute"))),

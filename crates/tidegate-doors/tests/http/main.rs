@@ -15,6 +15,7 @@ mod http2;
 mod limiters;
 mod limits;
 mod operate;
+mod ratelimit;
 mod refusals;
 mod reserve;
 mod server;

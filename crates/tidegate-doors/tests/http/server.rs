@@ -58,7 +58,7 @@ fn matching(spec: LimiterSpec, matches: &[(&str, &str)]) -> LimiterSpec {
             "deny" => Outcome::Deny,
             limit => Outcome::Limits(spec.rules.with_limits(&[limit.parse().unwrap()]).unwrap()),
         };
-        Match { conditions: vec![condition], together: Vec::new(), outcome }
+        Match { conditions: vec![condition], together: Vec::new(), outcome, metadata: None }
     };
     LimiterSpec { matches: matches.iter().map(one).collect(), ..spec }
 }
@@ -79,6 +79,11 @@ fn policy() -> Policy {
         hashed,
         limiter("login-user", Algorithm::SlidingLog, &["2 per minute"]).by(Some("login"), &["user"]),
         limiter("login-ip", Algorithm::SlidingLog, &["3 per minute"]).by(Some("login"), &["ip"]),
+        LimiterSpec {
+            request_limits: true,
+            metadata: Some(r#"{"team":"a","of":[1,true,null]}"#.to_owned()),
+            ..limiter("brought", Algorithm::FixedWindow, &["5 per minute"]).by(Some("brought"), &["user"])
+        },
         limiter("anywhere", Algorithm::SlidingLog, &["4 per minute"]).by(None, &["ip"]),
         matching(
             limiter("tiers", Algorithm::SlidingLog, &["2 per minute"]),

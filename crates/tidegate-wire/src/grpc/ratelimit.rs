@@ -215,23 +215,29 @@ pub struct Struct {
     pub fields: BTreeMap<String, Value>,
 }
 
-/// `google.protobuf.Value`, as far as we write it.
+/// `google.protobuf.Value`: a value of JSON.
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
     /// What it is.
-    #[prost(oneof = "Kind", tags = "2, 3, 5, 6")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
     pub kind: Option<Kind>,
 }
 
 /// What a [`Value`] is.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Kind {
+    /// Nothing; the number is 0.
+    #[prost(int32, tag = "1")]
+    Null(i32),
     /// A number.
     #[prost(double, tag = "2")]
     Number(f64),
     /// A text.
     #[prost(string, tag = "3")]
     Text(String),
+    /// True or false.
+    #[prost(bool, tag = "4")]
+    Bool(bool),
     /// An object.
     #[prost(message, tag = "5")]
     Object(Struct),

@@ -64,7 +64,7 @@ impl Gate {
             let told = limiter.table.give_back(&check.spec.rules, &check.key, cost, || self.now());
             return Ok(hit_answer(check, told));
         }
-        if !limiter.store.answers() {
+        if !limiter.store.answers() || by <= Instant::now() {
             return Ok(self.give_back_without_store(check, cost));
         }
         let question = check.question(all_or_nothing::Role::Enforced);

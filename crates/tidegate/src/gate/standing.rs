@@ -63,19 +63,19 @@ pub(super) enum Effect {
 impl Variants {
     /// The variants of a limiter, each with what `made` makes of its rules; `None`: it cannot be made.
     pub(super) fn of(spec: &Arc<LimiterSpec>, made: impl Fn(&Rules) -> Option<Rules>) -> Option<Variants> {
-        let with = |rules: &Rules| {
-            let rules = made(rules)?;
-            Some(match rules == spec.rules {
+        let with = |rules: &Rules, metadata: Option<&String>| {
+            let (rules, metadata) = (made(rules)?, metadata.or(spec.metadata.as_ref()));
+            Some(match rules == spec.rules && metadata == spec.metadata.as_ref() {
                 true => Arc::clone(spec),
-                false => Arc::new(LimiterSpec { rules, ..LimiterSpec::clone(spec) }),
+                false => Arc::new(LimiterSpec { rules, metadata: metadata.cloned(), ..LimiterSpec::clone(spec) }),
             })
         };
         let matched = spec.matches.iter().map(|one| match &one.outcome {
-            Outcome::Limits(rules) => with(rules),
-            Outcome::Unlimited => with(&spec.rules),
+            Outcome::Limits(rules) => with(rules, one.metadata.as_ref()),
+            Outcome::Unlimited => with(&spec.rules, None),
             Outcome::Deny => Some(Arc::new(LimiterSpec { rules: spec.rules.never(), ..LimiterSpec::clone(spec) })),
         });
-        Some(Variants { matched: matched.collect::<Option<_>>()?, own: with(&spec.rules)?, schedule: None })
+        Some(Variants { matched: matched.collect::<Option<_>>()?, own: with(&spec.rules, None)?, schedule: None })
     }
 
     pub(super) fn get(&self, basis: &Basis) -> &Arc<LimiterSpec> {

@@ -14,12 +14,20 @@ use std::time::Duration;
 use tidegate_core::Micros;
 use tidegate_core::all_or_nothing::{self, Demand, Intent, Ruling};
 use tidegate_store::{Answers, Asked, Part, Question, StoreError, decide_all};
+use tokio::time::Instant;
 
 /// The plans of several requests, as one.
 struct Joint<'a> {
     plan: Plan<'a>,
     /// Each request's checks, by their places in the plan.
     members: Vec<Vec<usize>>,
+}
+
+/// What becomes of requests that the store cannot decide in one step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IfUnsupported {
+    Refuse,
+    Degrade,
 }
 
 impl Gate {
@@ -30,6 +38,23 @@ impl Gate {
     /// # Errors
     /// As [`Gate::ask`], for the first request at fault. Nothing is charged then.
     pub async fn ask_together(&self, requests: &[Request<'_>], within: Duration) -> Result<Vec<Answer>, AskError> {
+        self.together(requests, within, IfUnsupported::Refuse).await
+    }
+
+    /// The same for callers that take an error for a yes: what the store cannot decide in one step is answered as if it did not answer, by `on_failure`.
+    ///
+    /// # Errors
+    /// An unknown limiter, or a key that is empty or too long. Nothing is charged then.
+    pub async fn answer_together(&self, requests: &[Request<'_>], within: Duration) -> Result<Vec<Answer>, AskError> {
+        self.together(requests, within, IfUnsupported::Degrade).await
+    }
+
+    async fn together(
+        &self,
+        requests: &[Request<'_>],
+        within: Duration,
+        if_unsupported: IfUnsupported,
+    ) -> Result<Vec<Answer>, AskError> {
         // Not the guard of a load: that belongs to a thread, and this may go on in another.
         let live = self.0.live.load_full();
         let joint = self.join(&live, requests)?;
@@ -40,10 +65,13 @@ impl Gate {
             return Ok(joint.answers(&answers));
         }
         if joint.plan.0.iter().any(|check| check.limiter.is_shared()) {
+            if if_unsupported == IfUnsupported::Degrade {
+                return Ok(self.decide_together_degraded(joint));
+            }
             let what = "one request about a limiter that replicas share and about others; ask for them one by one";
             return Err(StoreError::Unsupported(what.to_owned()).into());
         }
-        self.ask_store_together(joint, within).await
+        self.ask_store_together(joint, within, if_unsupported).await
     }
 
     /// The requests' plans as one, and recorded.
@@ -62,12 +90,17 @@ impl Gate {
         Ok(joint)
     }
 
-    async fn ask_store_together(&self, joint: Joint<'_>, within: Duration) -> Result<Vec<Answer>, AskError> {
-        let store = &self.0.store;
-        if !store.answers() {
+    async fn ask_store_together(
+        &self,
+        joint: Joint<'_>,
+        within: Duration,
+        if_unsupported: IfUnsupported,
+    ) -> Result<Vec<Answer>, AskError> {
+        let (store, by) = (&self.0.store, self.deadline_within(within));
+        // A store that has no time left is not asked: it might charge what it is not waited for.
+        if !store.answers() || by <= Instant::now() {
             return Ok(self.decide_together_degraded(joint));
         }
-        let by = self.deadline_within(within);
         let asked = Asked { now: self.0.clock.manual_now(), cost: 1, intent: Intent::Hit, explain: false, by };
         let outcome = {
             let questions = joint.plan.asked();
@@ -81,7 +114,9 @@ impl Gate {
         };
         let answers = match outcome {
             Ok(answers) => answers,
-            Err(error @ StoreError::Unsupported(_)) => return Err(error.into()),
+            Err(error @ StoreError::Unsupported(_)) if if_unsupported == IfUnsupported::Refuse => {
+                return Err(error.into());
+            }
             Err(_) => return Ok(self.decide_together_degraded(joint)),
         };
         joint.plan.note_all(&answers, Intent::Hit);
@@ -89,9 +124,12 @@ impl Gate {
     }
 
     /// Decides without the store: limiters that deny then deny for all, and those that decide here charge only if none does. Candidates are not
-    /// counted.
-    fn decide_together_degraded(&self, mut joint: Joint<'_>) -> Vec<Answer> {
-        let mode = |check: &Check<'_>| check.is_enforced().then(|| self.on_failure(check.limiter));
+    /// counted. A limiter of which this process holds a share needs no store, and decides by that share.
+    fn decide_together_degraded<'a>(&self, mut joint: Joint<'a>) -> Vec<Answer> {
+        let mode = |check: &Check<'_>| match check.limiter.is_shared() {
+            true => check.is_enforced().then_some(OnFailure::Local),
+            false => check.is_enforced().then(|| self.on_failure(check.limiter)),
+        };
         let modes: Vec<Option<OnFailure>> = joint.plan.0.iter().map(mode).collect();
         if modes.iter().any(Option::is_some) {
             self.note_degraded();
@@ -104,7 +142,8 @@ impl Gate {
             joint.look_only();
         }
         let Joint { plan, members } = joint;
-        let checks: Vec<Check<'_>> = plan.0.into_iter().map(Check::fall_back).collect();
+        let fall_back = |check: Check<'a>| if check.limiter.is_shared() { check } else { check.fall_back() };
+        let checks: Vec<Check<'_>> = plan.0.into_iter().map(fall_back).collect();
         let here: Vec<usize> = (0..checks.len()).filter(|at| modes[*at] == Some(OnFailure::Local)).collect();
         let parts: Vec<Part<'_>> = here.iter().map(|at| checks[*at].part(checks[*at].weight())).collect();
         let (at, said) = decide_all(&parts, 1, Intent::Hit, false, || self.now());

@@ -81,6 +81,13 @@ pub enum PolicyProblem {
         /// The other.
         other: String,
     },
+    /// A request would match a limiter in Pause's layout together with another one, and no script counts both.
+    PauseWith {
+        /// The limiter.
+        name: String,
+        /// The other.
+        other: String,
+    },
 }
 
 impl std::error::Error for PolicyError {}
@@ -135,6 +142,10 @@ impl fmt::Display for PolicyError {
             PolicyProblem::SharedWith { name, other } => write!(
                 f,
                 "\"{name}\" is shared between replicas, and a request would match \"{other}\" with it; give it a domain of its own"
+            ),
+            PolicyProblem::PauseWith { name, other } => write!(
+                f,
+                "\"{name}\" has layout = \"pause\", and a request would match \"{other}\" with it; give it a domain of its own, or both the layout"
             ),
         }
     }

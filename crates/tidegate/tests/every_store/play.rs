@@ -139,7 +139,7 @@ fn matching(spec: LimiterSpec, matches: &[(&str, &str, &str)]) -> LimiterSpec {
                 Outcome::Limits(spec.rules.with_limits(&limits).unwrap())
             }
         };
-        Match { conditions, together, outcome }
+        Match { conditions, together, outcome, metadata: None }
     };
     let matches = matches.iter().filter(|(limiter, ..)| *limiter == spec.name).map(one).collect();
     LimiterSpec { matches, ..spec }

@@ -4,7 +4,10 @@
 use crate::play::T;
 use crate::stores::{Store, patient};
 use std::time::Duration;
-use tidegate::{Algorithm, Answer, Clock, Counts, Gate, Grid, LimiterSpec, Micros, Policy, Request, Rules};
+use tidegate::{
+    Algorithm, Answer, AskError, Clock, Counts, Gate, Grid, LimiterSpec, Micros, OnFailure, Policy, Reason, Request,
+    Rules, StoreError, StoreSettings,
+};
 use tidegate_testkit::{Random, number};
 
 /// Two limiters, of which the first has a candidate and the second blocks; requests name keys of both, and several of one.
@@ -159,4 +162,30 @@ fn counts(gate: &Gate) -> [[u64; 3]; 3] {
     let limiters = gate.limiters();
     let of = |counts: Counts| [counts.allowed, counts.denied, counts.peeked];
     [of(limiters[0].counts), of(limiters[0].candidate.unwrap()), of(limiters[1].counts)]
+}
+
+/// No script of Redis counts limiters in Pause's layout and others: who asks for them together is told so, and callers that take an error for a yes get the answer of a store
+/// that is away.
+#[test]
+fn what_redis_cannot_decide_in_one_step_is_answered_by_on_failure() {
+    let redis = tidegate_testkit::servers::Server::redis(&[]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let grid = Grid::new(Micros::from_secs(10), Micros::from_secs(120)).unwrap();
+    let limits = ["5 per minute".parse().unwrap()];
+    let paused = LimiterSpec::new("paused", Rules::buckets(grid, &limits).unwrap()).in_pause_layout();
+    let own = LimiterSpec::new("own", Rules::new(Algorithm::FixedWindow, &limits).unwrap());
+    for (on_failure, allowed) in [(OnFailure::Allow, true), (OnFailure::Deny, false)] {
+        let settings = StoreSettings { on_failure, ..StoreSettings::default() };
+        let url = format!("redis://127.0.0.1:{}", redis.port).parse().unwrap();
+        let policy = Policy::new(vec![paused.clone(), own.clone()]).unwrap();
+        let gate = runtime.block_on(Gate::connect(&policy, url, settings, Clock::process()));
+        let requests = [Request::hit("paused", b"k"), Request::hit("own", b"k")];
+        let within = Duration::from_secs(5);
+        let refused = runtime.block_on(gate.ask_together(&requests, within));
+        assert!(matches!(refused, Err(AskError::Store(StoreError::Unsupported(_)))), "{refused:?}");
+        let answers = runtime.block_on(gate.answer_together(&requests, within)).unwrap();
+        assert_eq!(answers.iter().map(|answer| answer.allowed).collect::<Vec<_>>(), [allowed; 2], "{on_failure:?}");
+        let alone = runtime.block_on(gate.answer_together(&requests[1..], within)).unwrap();
+        assert_eq!(alone[0].reason, Reason::Ok, "what it can decide it decides");
+    }
 }

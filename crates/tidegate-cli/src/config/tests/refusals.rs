@@ -154,6 +154,22 @@ fn store_and_doors_are_checked() {
         ("[doors]\ngrpc = \"7402\"", "2:8: [doors] grpc: \"7402\" is no address; write an IP address and a port"),
         ("[doors]\ngrpc = \"0.0.0.0:7402\"", "2:8: [doors] grpc: 0.0.0.0:7402 can be reached from other machines"),
         ("[grpc]\nheaders = 1", "2:11: [grpc] headers: 1 is a number, not true or false"),
+        (
+            "[grpc]\nheaders = { limits = \"x\" }",
+            "2:13: [grpc] headers: unknown setting \"limits\"; did you mean \"limit\"?",
+        ),
+        (
+            "[grpc]\nheaders = { limit = \"a b\" }",
+            "2:21: [grpc] headers limit: \"a b\" is no name of a header field, which has 1 to 64",
+        ),
+        (
+            "[[limiter]]\nname = \"a\"\nlimits = [\"1 per day\"]\nmetadata = \"x\"",
+            "4:12: limiter \"a\" metadata: this is a string, not a table; write metadata = { team = \"shop\" }",
+        ),
+        (
+            "[[limiter]]\nname = \"a\"\nlimits = [\"1 per day\"]\nmetadata = { x = nan }",
+            "limiter \"a\" metadata: nan is no number of JSON",
+        ),
         ("[grpc]\nheader = true", "2:1: [grpc]: unknown setting \"header\"; did you mean \"headers\"?"),
         ("[doors]\nudp = \"7401\"", "2:7: [doors] udp: \"7401\" is no address; write an IP address and a port"),
         (

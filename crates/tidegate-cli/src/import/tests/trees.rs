@@ -1,6 +1,6 @@
 //! Configurations as short texts, of which the YAML of envoyproxy/ratelimit is made, and the tree that the model walks down.
 //!
-//! A line is a rule: `key[=value] [COUNT/UNIT | unlimited] [WORD…]`, under the rule that is indented less. Words: `shadow`, `quota`, `share`, `detailed`,
+//! A line is a rule: `key[=value] [COUNT/UNIT | COUNT/TIMESxUNIT | unlimited] [WORD…]`, under the rule that is indented less. Words: `shadow`, `quota`, `share`, `detailed`,
 //! `metadata`, `name:NAME`, `replaces:NAME`. The shapes of [`VALID`] are those that the files of that project's own tests have; keys, values and limits are ours.
 
 use std::fmt::Write as _;
@@ -86,7 +86,12 @@ fn write(rules: &[Rule], depth: usize, text: &mut String) {
         flags.iter().filter(|(word, _)| rule.is(word)).for_each(|(_, line)| say((*line).to_owned()));
         if let Some(limit) = &rule.limit {
             let limit = match limit.split_once('/') {
-                Some((count, unit)) => format!("unit: {unit}, requests_per_unit: {count}"),
+                Some((count, unit)) => match unit.split_once('x') {
+                    Some((times, unit)) => {
+                        format!("unit: {unit}, requests_per_unit: {count}, unit_multiplier: {times}")
+                    }
+                    None => format!("unit: {unit}, requests_per_unit: {count}"),
+                },
                 None => "unlimited: true".to_owned(),
             };
             let name = rule.named("name").first().map_or(String::new(), |name| format!(", name: {name}"));
@@ -177,8 +182,8 @@ pub(super) const VALID: [(&str, &[&str]); 7] = [
     ),
 ];
 
-/// Trees that those files do not have: walks that do not go back up, quotas, names and what they replace.
-pub(super) const MORE: [&str; 4] = [
+/// Trees that those files do not have: walks that do not go back up, quotas, names and what they replace, long periods, and keys within themselves.
+pub(super) const MORE: [&str; 5] = [
     "
     plan=g*
       user=u* 1/minute
@@ -208,4 +213,14 @@ pub(super) const MORE: [&str; 4] = [
     app=x 0/minute shadow name:all
     app 9/minute name:tin
     ip 0/minute",
+    "
+    plan=week 1/week
+    plan=month 2/month
+    plan=year 3/year
+    plan 4/2xhour
+    files=/a* share
+      files=/b 5/30xsecond
+      files 6/minute
+        files=* 7/3xweek share
+    files 8/hour",
 ];
