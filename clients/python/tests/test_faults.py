@@ -12,7 +12,7 @@ import time
 import unittest
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -227,6 +227,28 @@ class Faults(unittest.TestCase):
             if gate.hit("hundred", "l").limit == 100:
                 return gate
         self.fail("no answer")
+
+    def test_an_address_that_does_not_answer_leaves_time_for_the_next(self) -> None:
+        """The first address of a name had all of the time, and a server at the second was not reached."""
+        server = Server()
+        self.addCleanup(server.close)
+        port = int(server.url.rpartition(":")[2])
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in ("127.0.0.3", "127.0.0.1")]
+        known = socket.getaddrinfo
+
+        def look_up(host: Any, *arguments: Any, **named: Any) -> Any:
+            return found if host == "localhost" else known(host, *arguments, **named)
+
+        with socket.create_server(("127.0.0.3", port), backlog=0), ExitStack() as held:
+            for _ in range(4):  # it takes one connection or two, and the next ones wait
+                waiting = held.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(("127.0.0.3", port))
+            with mock.patch("socket.getaddrinfo", look_up):
+                for make in BARE:
+                    gate = make(f"http://localhost:{port}", deadline=4 * SLOWNESS, on_failure="deny")
+                    self.assertEqual(gate.hit("hundred", "u1").limit, 100)
+                    gate.close()
 
     def test_a_process_ends_though_a_lookup_hangs(self) -> None:
         """The interpreter waited for the lookup's thread, and asyncio.run for its executor's."""

@@ -152,12 +152,17 @@ class AsyncClient:
                 pause *= 2
 
     async def _open(self) -> _Connection:
+        """To the first that takes it. One that does not answer has its share of the deadline, and others get theirs."""
         error: OSError = OSError("no address")
-        for address in await self._addresses():
+        addresses = await self._addresses()
+        for address in addresses:
             try:
-                return await _Connection.open(self._settings, address)
+                connecting = _Connection.open(self._settings, address)
+                return await asyncio.wait_for(connecting, self._settings.deadline / len(addresses))
             except SSLError:
                 raise
+            except asyncio.TimeoutError:
+                error = TimeoutError(f"connecting to {address}: no answer")
             except OSError as failed:
                 error = failed
         raise error

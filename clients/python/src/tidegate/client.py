@@ -285,11 +285,12 @@ def has_bytes(socket: int) -> bool:
 
 
 def _open(addresses: list[tuple[Any, ...]], until: float) -> socket.socket:
+    """To the first that takes it. One that does not answer has its share of what is left, so that others get theirs."""
     error: OSError = OSError("no address")
-    for family, kind, protocol, _, address in addresses:
+    for index, (family, kind, protocol, _, address) in enumerate(addresses):
         opened = socket.socket(family, kind, protocol)
         try:
-            opened.settimeout(_left(until))
+            opened.settimeout(_left(until) / (len(addresses) - index))
             opened.connect(address)
             return opened
         except OSError as failed:
