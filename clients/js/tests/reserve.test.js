@@ -49,6 +49,26 @@ describe('reservations', () => {
     });
   });
 
+  it('nor over a connection that was used before, and breaks', async () => {
+    const ends = [];
+    const broken = createServer((request, response) => {
+      if (request.url === '/v1/hit') {
+        response.end('{"allowed":true,"reason":"ok"}');
+      } else {
+        ends.push(request.method);
+        request.socket.destroy();
+      }
+    });
+    await once(broken.listen(0, '127.0.0.1'), 'listening');
+    const other = new Client(`http://127.0.0.1:${broken.address().port}`, LONG);
+    for (const end of [() => other.cancel('R'), () => other.commit('R', 1)]) {
+      await other.hit('api', 'u1');
+      assert.equal((await end()).outcome, 'unknown');
+    }
+    assert.deepEqual(ends, ['DELETE', 'POST']);
+    broken.close();
+  });
+
   it('without a server', async () => {
     const errors = [];
     const away = await Server.start();

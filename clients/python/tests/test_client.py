@@ -150,6 +150,12 @@ class Answers(WithServer):
 
         self.each(EVERY_CLIENT, scene, on_failure="allow", **LONG)
 
+    def test_a_name_is_looked_up(self) -> None:
+        for make in BARE:
+            gate = make(self.server.url.replace("127.0.0.1", "localhost"), on_failure="deny", **LONG)
+            self.assertEqual(gate.hit("hundred", "name").limit, 100)
+            gate.close()
+
     def test_many_threads(self) -> None:
         for make in (http, redis):
             gate = make(self.server, **LONG)

@@ -12,7 +12,7 @@ import time
 import unittest
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -61,6 +61,11 @@ def talking_server(talk: Callable[[socket.socket], None]) -> Iterator[tuple[str,
         listener.close()
 
 
+def accepted(listener: socket.socket) -> socket.socket:
+    listener.listen()
+    return listener.accept()[0]
+
+
 class Faults(unittest.TestCase):
     def test_a_late_deny_over_resp_is_a_deny(self) -> None:
         """A read had a sixth of the deadline: a denial that came later was taken for no answer, and allowed."""
@@ -75,6 +80,29 @@ class Faults(unittest.TestCase):
                 gate = make(f"redis://{address}", deadline=DEADLINE, on_failure="allow", health_check_interval=0)
                 self.assertEqual((gate.hit("api", "u1").reason, gate.hit("api", "u1").allowed), ("limited", False))
                 gate.close()
+
+    def test_a_connection_that_was_late_is_not_slow_for_ever(self) -> None:
+        """What was left of the call that connected would be the timeout of every later read on this connection."""
+        deadline = 2 * DEADLINE
+
+        def talk(connection: socket.socket) -> None:
+            pause = 0.0
+            with connection:
+                while connection.recv(1 << 16):
+                    time.sleep(pause)
+                    connection.sendall(b"*5\r\n:1\r\n:5\r\n:4\r\n:-1\r\n:1000\r\n")
+                    pause = 0.7 * deadline
+
+        for make in OVER_RESP:
+            with socket.socket() as reserved:
+                reserved.bind(("127.0.0.1", 0))  # refuses connections, as nobody listens yet
+                gate = make(f"redis://127.0.0.1:{reserved.getsockname()[1]}", deadline=deadline, on_failure="deny")
+                accepting = threading.Timer(0.4 * deadline, lambda listener=reserved: talk(accepted(listener)))
+                accepting.start()
+                self.assertEqual(gate.hit("api", "u1").reason, "ok")
+                self.assertEqual(gate.hit("api", "u1").reason, "ok")
+                gate.close()
+                accepting.join()
 
     def test_an_answer_over_resp_that_never_ends_is_no_hang(self) -> None:
         """Each read had a timeout, and the call had none: a byte now and then held it up for ever."""
@@ -200,14 +228,39 @@ class Faults(unittest.TestCase):
                 return gate
         self.fail("no answer")
 
+    def test_an_address_that_does_not_answer_leaves_time_for_the_next(self) -> None:
+        """The first address of a name had all of the time, and a server at the second was not reached."""
+        server = Server()
+        self.addCleanup(server.close)
+        port = int(server.url.rpartition(":")[2])
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in ("127.0.0.3", "127.0.0.1")]
+        known = socket.getaddrinfo
+
+        def look_up(host: Any, *arguments: Any, **named: Any) -> Any:
+            return found if host == "localhost" else known(host, *arguments, **named)
+
+        with socket.create_server(("127.0.0.3", port), backlog=0), ExitStack() as held:
+            for _ in range(4):  # it takes one connection or two, and the next ones wait
+                waiting = held.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(("127.0.0.3", port))
+            with mock.patch("socket.getaddrinfo", look_up):
+                for make in BARE:
+                    gate = make(f"http://localhost:{port}", deadline=4 * SLOWNESS, on_failure="deny")
+                    self.assertEqual(gate.hit("hundred", "u1").limit, 100)
+                    gate.close()
+
     def test_a_process_ends_though_a_lookup_hangs(self) -> None:
-        script = (
-            "import socket, time, tidegate\n"
-            "socket.getaddrinfo = lambda *a, **k: time.sleep(60)\n"
-            "print(tidegate.Client('http://gate.example', deadline=0.1).hit('api', 'u1').reason)"
+        """The interpreter waited for the lookup's thread, and asyncio.run for its executor's."""
+        hanging = "import asyncio, socket, time, tidegate\nsocket.getaddrinfo = lambda *a, **k: time.sleep(60)\n"
+        hits = (
+            "hit = tidegate.Client('http://gate.example', deadline=0.1).hit('api', 'u1')\n",
+            "hit = asyncio.run(tidegate.AsyncClient('http://gate.example', deadline=0.1).hit('api', 'u1'))\n",
         )
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30 * SLOWNESS)
-        self.assertEqual((done.stdout, done.returncode), ("unreachable\n", 0), done.stderr)
+        for hit in hits:
+            program = [sys.executable, "-c", f"{hanging}{hit}print(hit.reason)"]
+            done = subprocess.run(program, capture_output=True, text=True, timeout=30 * SLOWNESS)
+            self.assertEqual((done.stdout, done.returncode), ("unreachable\n", 0), done.stderr)
 
     @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
     def test_a_fork_while_a_lock_is_held(self) -> None:

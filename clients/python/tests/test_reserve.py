@@ -52,7 +52,8 @@ class Reserve(WithServer):
             errors: list[Exception] = []
             opened = make(server, deadline=DEADLINE, on_error=errors.append)
             closed = make(server, deadline=DEADLINE, on_failure="deny")
-            held = make(server, **LONG).reserve("hundred", make.__name__)
+            calm = make(server, **LONG)
+            held = calm.reserve("hundred", make.__name__)
             server.kill()
             with within_deadline():
                 self.assertEqual(
@@ -61,6 +62,8 @@ class Reserve(WithServer):
             with within_deadline():
                 told = opened.cancel(held.reservation)
             self.assertEqual((told.outcome, told.error in errors, len(errors)), ("unknown", True, 2))
+            for gate in (opened, closed, calm):
+                gate.close()
             server.start()
 
     def test_an_end_is_never_sent_twice(self) -> None:

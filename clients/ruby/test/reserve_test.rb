@@ -43,4 +43,19 @@ class ReserveTest < ServerTest
       assert_equal ["DELETE /v1/reservations/R", "POST /v1/reservations/R/commit"], read.map { |text| text[/.* (?=HTTP)/].strip }
     end
   end
+
+  # Net::HTTP sends a DELETE again when a connection that it used before breaks, unless it is told not to.
+  def test_nor_over_a_connection_that_was_used_before
+    ends = []
+    serve = lambda do |connection|
+      connection.write("HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n{\"allowed\":true,\"reason\":\"ok\"}")
+      ends << connection.readpartial(1 << 16)
+    end
+    odd_server(serve) do |url, read|
+      gate = Tidegate::Client.new(url, deadline: LONG)
+      gate.hit("api", "u1")
+      assert_equal :unknown, gate.cancel("R").outcome
+      assert_equal [1, 1], [read.size, ends.size], "the hit, and one end"
+    end
+  end
 end

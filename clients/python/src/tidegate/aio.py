@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ssl import SSLContext, SSLError
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from tidegate import _http
-from tidegate.client import READ_BYTES, has_bytes
+from tidegate.client import LOOKUPS_MAX, READ_BYTES, Lookup, has_bytes, is_literal
 from tidegate.decision import Answer, Decision, OnFailure, Refused, Request, Settled, Together, Unreachable
 
 
@@ -33,6 +34,7 @@ class AsyncClient:
         self._settings = _http.Settings(server, token, token_file, deadline, on_failure, ssl_context, on_error)
         self._idle: list[_Connection] = []
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._lookups = threading.BoundedSemaphore(LOOKUPS_MAX)
 
     async def hit(self, limiter: str, key: str, cost: int = 1) -> Decision:
         """May this happen now? It is charged if so."""
@@ -142,12 +144,46 @@ class AsyncClient:
         pause = _http.RETRY_PAUSE_S
         while True:
             try:
-                return await _Connection.open(self._settings)
+                return await self._open()
             except SSLError:
                 raise
             except OSError:
                 await asyncio.sleep(pause)
                 pause *= 2
+
+    async def _open(self) -> _Connection:
+        """To the first that takes it. One that does not answer has its share of the deadline, and others get theirs."""
+        error: OSError = OSError("no address")
+        addresses = await self._addresses()
+        for address in addresses:
+            try:
+                connecting = _Connection.open(self._settings, address)
+                return await asyncio.wait_for(connecting, self._settings.deadline / len(addresses))
+            except SSLError:
+                raise
+            except asyncio.TimeoutError:
+                error = TimeoutError(f"connecting to {address}: no answer")
+            except OSError as failed:
+                error = failed
+        raise error
+
+    async def _addresses(self) -> list[str]:
+        """Not by the event loop's own threads: who ends the loop waits for those, and a lookup may hang."""
+        host, port = self._settings.host, self._settings.port
+        if is_literal(host):
+            return [host]
+        if not self._lookups.acquire(blocking=False):
+            raise TimeoutError(f"looking up {host}: {LOOKUPS_MAX} lookups before this one have no answer")
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        def done() -> None:
+            self._lookups.release()
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(ended.set)
+
+        lookup = Lookup(host, port, done)
+        await ended.wait()
+        return list(dict.fromkeys(address[4][0] for address in lookup.found()))
 
 
 class _Reader(asyncio.StreamReader):
@@ -166,11 +202,14 @@ class _Connection:
         self._incoming, self._taken = _http.Incoming(), 0
 
     @classmethod
-    async def open(cls, settings: _http.Settings) -> _Connection:
+    async def open(cls, settings: _http.Settings, address: str) -> _Connection:
         loop = asyncio.get_running_loop()
         reader = _Reader(loop=loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        transport, _ = await loop.create_connection(lambda: protocol, settings.host, settings.port, ssl=settings.ssl)
+        name = settings.host if settings.ssl else None
+        transport, _ = await loop.create_connection(
+            lambda: protocol, address, settings.port, ssl=settings.ssl, server_hostname=name
+        )
         return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
     async def exchange(self, request: bytes) -> _http.Reply:

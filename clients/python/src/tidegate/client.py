@@ -173,12 +173,12 @@ class _Pool:
         connection.close()
 
     def addresses(self, host: str, port: int, until: float) -> list[tuple[Any, ...]]:
-        if host.replace(".", "").isdigit() or ":" in host:
+        if is_literal(host):
             return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         lookups = self._lookups
         if not lookups.acquire(timeout=_left(until)):
             raise TimeoutError(f"looking up {host}: {LOOKUPS_MAX} lookups before this one have no answer")
-        lookup = _Lookup(host, port, lookups.release)
+        lookup = Lookup(host, port, lookups.release)
         lookup.join(_left(until))
         return lookup.found()
 
@@ -201,7 +201,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_pools)
 
 
-class _Lookup(threading.Thread):
+class Lookup(threading.Thread):
     """Looking up a name has no timeout of its own: the caller goes on at the deadline, and no process waits for it."""
 
     def __init__(self, host: str, port: int, done: Callable[[], None]) -> None:
@@ -270,6 +270,11 @@ class _Connection:
         self._socket.close()
 
 
+def is_literal(host: str) -> bool:
+    """Whether it is an address, and needs no lookup."""
+    return host.replace(".", "").isdigit() or ":" in host
+
+
 def has_bytes(socket: int) -> bool:
     """Whether there is something to read: bytes, or that the other side has closed it."""
     if not hasattr(select, "poll"):
@@ -280,11 +285,12 @@ def has_bytes(socket: int) -> bool:
 
 
 def _open(addresses: list[tuple[Any, ...]], until: float) -> socket.socket:
+    """To the first that takes it. One that does not answer has its share of what is left, so that others get theirs."""
     error: OSError = OSError("no address")
-    for family, kind, protocol, _, address in addresses:
+    for index, (family, kind, protocol, _, address) in enumerate(addresses):
         opened = socket.socket(family, kind, protocol)
         try:
-            opened.settimeout(_left(until))
+            opened.settimeout(_left(until) / (len(addresses) - index))
             opened.connect(address)
             return opened
         except OSError as failed:

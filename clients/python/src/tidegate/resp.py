@@ -69,7 +69,8 @@ class _Socket:
     """A socket of redis-py, each of whose steps has what is left until the deadline, or less if redis-py says so."""
 
     def __init__(self, inner: socket.socket, deadline: _Deadline) -> None:
-        self._inner, self._deadline, self._timeout = inner, deadline, inner.gettimeout()
+        self._inner, self._deadline = inner, deadline
+        self._timeout: float | None = None
 
     def settimeout(self, timeout: float | None) -> None:
         self._timeout = timeout
@@ -100,8 +101,12 @@ def _bounded_by(deadline: _Deadline, kind: Any) -> Any:
 
     class Bounded(kind):  # type: ignore[misc]
         def _connect(self) -> Any:
+            whole = self.socket_timeout  # type: ignore[has-type]
             self.socket_connect_timeout = self.socket_timeout = deadline.left()
-            return _Socket(super()._connect(), deadline)
+            try:
+                return _Socket(super()._connect(), deadline)
+            finally:
+                self.socket_timeout = whole  # of the calls that come
 
     return Bounded
 
