@@ -76,11 +76,11 @@ async fn act(client: &Client, method: Method, caller: &Caller, parts: &Parts, bo
         Method::CheckRateLimit => rate_limit(client, Purpose::Check, caller, body, within).await,
         Method::Report => rate_limit(client, Purpose::Report, caller, body, within).await,
         Method::HealthCheck => {
-            let request = asked(client, &door.waiting_for_health, caller, body, within).await?;
+            let request = asked(client, &door.settings.metrics.waiting_for_health, caller, body, within).await?;
             health::check(door, &request).map(|response| message(framed(&response)))
         }
         Method::HealthWatch => {
-            let request = asked(client, &door.waiting_for_health, caller, body, within).await?;
+            let request = asked(client, &door.settings.metrics.waiting_for_health, caller, body, within).await?;
             health::watch(client, &request)
         }
         Method::Unknown => {
@@ -100,7 +100,7 @@ async fn rate_limit(
     within: Option<Duration>,
 ) -> Result<Reply, Status> {
     let door = &client.door;
-    let request = asked(client, &door.waiting, caller, body, within).await?;
+    let request = asked(client, &door.settings.metrics.waiting, caller, body, within).await?;
     let store_within = within.unwrap_or(ENVOYS_TIMEOUT) * 3 / 5;
     let response =
         ratelimit::answer(&door.gate, caller, door.settings.ratelimit, purpose, &request, store_within).await?;
