@@ -49,6 +49,43 @@ fn a12_a_candidate_changes_no_decision_at_any_door_and_each_is_counted_for_its_d
     assert_eq!(plain.iter().filter(|line| line.ends_with("200") || line.contains("allowed")).count(), 15, "{plain:?}");
 }
 
+/// `tidegate_limits_…` told of the HTTP door alone, and the gRPC door nowhere how much it takes.
+#[test]
+fn m6_metrics_tell_what_clients_have_of_every_door() {
+    let Asked { server, .. } = start("");
+    let address = server.url.strip_prefix("http://").unwrap().parse().unwrap();
+    let told = |kind: &str, what: &str| -> u64 {
+        let page = http::get(address, "/metrics", "").unwrap();
+        let sample = format!("tidegate_limits_{kind}{{what=\"{what}\"}} ");
+        let value = page.lines().find_map(|line| line.strip_prefix(&sample)?.parse().ok());
+        value.unwrap_or_else(|| panic!("{sample}: {page}"))
+    };
+    for what in [
+        "connections",
+        "http2_requests",
+        "feeds_and_sessions",
+        "idle_sessions",
+        "subscriptions",
+        "reservations",
+        "unread_bytes",
+        "grpc_connections",
+        "grpc_waiting_calls",
+        "grpc_waiting_health_calls",
+        "resp_connections",
+        "resp_buffers",
+    ] {
+        assert!(told("max", what) > 0, "{what}");
+        let taken = told("taken", what);
+        // The one that asks, and perhaps the one before.
+        assert!(taken == 0 || what == "connections", "{taken} {what}");
+        assert_eq!(told("refused_total", what), 0, "{what}");
+    }
+    let _open = [server.resp(), server.grpc()].map(|door| TcpStream::connect(door).unwrap());
+    for what in ["resp_connections", "grpc_connections"] {
+        eventually(what, || told("taken", what) == 1);
+    }
+}
+
 /// What the doors say to the hits, in order.
 fn answers(server: &Asked) -> Vec<String> {
     let of_door = |(door, ask): (&'static str, Ask)| (0..HITS).map(move |_| format!("{door}: {}", ask(server, door)));

@@ -5,7 +5,7 @@
 
 mod server;
 
-use server::{Folder, Server};
+use server::{Folder, Server, TIDEGATE, stdout};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -75,6 +75,47 @@ fn c1_c2_e1_stompjs_in_node() {
     node.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/stompjs.mjs"));
     node.arg(server.url.strip_prefix("http://").unwrap()).env("CLIENTS", clients);
     check(node, &folder, server);
+}
+
+/// `followStomp` shows its token in CONNECT, beside what headers the page has set; one that is wrong, or for another stream, is told.
+#[test]
+fn s5_follow_stomp_shows_a_token() {
+    let (clients, folder) = (clients(), Folder::new());
+    let token = |name: &str, args: &[&str]| {
+        let file = folder.path("tokens.toml");
+        let made =
+            Command::new(TIDEGATE).args(["token", "new", "--name", name]).args(args).arg("--file").arg(file).output();
+        let text = stdout(&made.unwrap());
+        folder.write(&format!("{name}.token"), &text);
+        text.trim_end().to_owned()
+    };
+    let page = token("page", &["--scope", "subscribe", "--stream", "orders"]);
+    let other = token("other", &["--scope", "subscribe", "--stream", "other"]);
+    token("ops", &["--scope", "publish"]);
+    let file = folder.write(
+        "tidegate.toml",
+        "[doors]\nhttp = \"127.0.0.1:0\"\n[access]\ntokens = \"tokens.toml\"\n[[stream]]\nname = \"orders\"\n\
+         mode = \"only-once\"\nduration = \"1h\"\n",
+    );
+    let server = Server::start(&folder, Some(&file));
+    let address = server.url.strip_prefix("http://").unwrap();
+    let follow = |token: &str| {
+        let mut node = Command::new("node");
+        node.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/stompjs_token.mjs"));
+        node.args([address, "orders", token]).env("CLIENTS", &clients).stdout(Stdio::piped());
+        node.spawn().unwrap()
+    };
+    for (token, refusal) in [("tg_nobody", "ERROR unauthorized\n"), (&other, "ERROR forbidden\n")] {
+        assert_eq!(stdout(&follow(token).wait_with_output().unwrap()), refusal);
+    }
+    let mut node = follow(&page);
+    let mut lines = BufReader::new(node.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "KEY_FRAME ");
+    let ops = folder.path("ops.token");
+    let submitted = server.ask(&["submit", "orders", "taco", "--token-file", ops.to_str().unwrap()]);
+    assert_eq!(submitted.status.code(), Some(0));
+    assert_eq!(lines.next().unwrap().unwrap(), "SUBMITTED_EVENT taco");
+    assert!(node.wait().unwrap().success());
 }
 
 #[test]

@@ -132,30 +132,50 @@ impl Budget {
         }
     }
 
-    /// Each thing: its name, how much there is, how much there may be, and how often it was refused.
-    fn each(&self) -> [(&'static str, usize, usize, u64); 7] {
-        let counted = |name, census: &Census| (name, census.open(), census.caps().all, census.refused());
+    /// What `/metrics` tells of each thing.
+    pub(crate) fn things(&self) -> Vec<Thing> {
         let backlog = &self.backlog;
-        [
-            counted("connections", &self.connections),
-            counted("http2_requests", &self.http2_requests),
-            counted("feeds_and_sessions", &self.lasting),
-            counted("idle_sessions", &self.idle_sessions),
-            counted("subscriptions", &self.subscriptions),
-            counted("reservations", &self.reservations),
-            ("unread_bytes", backlog.bytes(), backlog.max_bytes(), backlog.refused()),
+        let unread = Thing {
+            what: "unread_bytes",
+            taken: backlog.bytes(),
+            max: backlog.max_bytes(),
+            refused: backlog.refused(),
+        };
+        vec![
+            Thing::counted("connections", &self.connections),
+            Thing::counted("http2_requests", &self.http2_requests),
+            Thing::counted("feeds_and_sessions", &self.lasting),
+            Thing::counted("idle_sessions", &self.idle_sessions),
+            Thing::counted("subscriptions", &self.subscriptions),
+            Thing::counted("reservations", &self.reservations),
+            unread,
         ]
     }
+}
 
-    pub(crate) fn fill(&self, page: &mut Page) {
-        let help = "What clients have taken of what [limits] lets them have.";
-        let mut taken = page.family("tidegate_limits_taken", Kind::Gauge, help);
-        self.each().into_iter().for_each(|(what, count, ..)| taken.sample(&[("what", what)], count));
-        let help = "What [limits] lets clients have in all.";
-        let mut most = page.family("tidegate_limits_max", Kind::Gauge, help);
-        self.each().into_iter().for_each(|(what, _, max, _)| most.sample(&[("what", what)], max));
-        let help = "How often [limits] refused something: in all, of one address, or of one token.";
-        let mut refused = page.family("tidegate_limits_refused_total", Kind::Counter, help);
-        self.each().into_iter().for_each(|(what, .., count)| refused.sample(&[("what", what)], count));
+/// One of the things that clients of a door can make grow: how much there is and may be, and how often it was refused.
+pub(crate) struct Thing {
+    what: &'static str,
+    taken: usize,
+    max: usize,
+    refused: u64,
+}
+
+impl Thing {
+    pub(crate) fn counted(what: &'static str, census: &Census) -> Thing {
+        Thing { what, taken: census.open(), max: census.caps().all, refused: census.refused() }
     }
+}
+
+/// Tells of the things of all doors, in one place.
+pub(crate) fn fill(things: &[Thing], page: &mut Page) {
+    let help = "What clients have taken of what [limits] lets them have.";
+    let mut taken = page.family("tidegate_limits_taken", Kind::Gauge, help);
+    things.iter().for_each(|thing| taken.sample(&[("what", thing.what)], thing.taken));
+    let help = "What [limits] lets clients have in all.";
+    let mut most = page.family("tidegate_limits_max", Kind::Gauge, help);
+    things.iter().for_each(|thing| most.sample(&[("what", thing.what)], thing.max));
+    let help = "How often [limits] refused something: in all, of one address, or of one token.";
+    let mut refused = page.family("tidegate_limits_refused_total", Kind::Counter, help);
+    things.iter().for_each(|thing| refused.sample(&[("what", thing.what)], thing.refused));
 }

@@ -33,7 +33,8 @@ pub enum Command {
     Disconnect,
 }
 
-const COMMANDS: [(&str, Command); 11] = [
+/// Every command of a client, by its name.
+pub const COMMANDS: [(&str, Command); 11] = [
     ("CONNECT", Command::Connect),
     ("STOMP", Command::Connect),
     ("SEND", Command::Send),

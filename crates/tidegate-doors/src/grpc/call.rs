@@ -76,11 +76,11 @@ async fn act(client: &Client, method: Method, caller: &Caller, parts: &Parts, bo
         Method::CheckRateLimit => rate_limit(client, Purpose::Check, caller, body, within).await,
         Method::Report => rate_limit(client, Purpose::Report, caller, body, within).await,
         Method::HealthCheck => {
-            let request = asked(client, &door.waiting_for_health, caller, body, within).await?;
+            let request = asked(client, &door.settings.metrics.waiting_for_health, caller, body, within).await?;
             health::check(door, &request).map(|response| message(framed(&response)))
         }
         Method::HealthWatch => {
-            let request = asked(client, &door.waiting_for_health, caller, body, within).await?;
+            let request = asked(client, &door.settings.metrics.waiting_for_health, caller, body, within).await?;
             health::watch(client, &request)
         }
         Method::Unknown => {
@@ -100,7 +100,7 @@ async fn rate_limit(
     within: Option<Duration>,
 ) -> Result<Reply, Status> {
     let (door, came) = (&client.door, Instant::now());
-    let request = asked(client, &door.waiting, caller, body, within).await?;
+    let request = asked(client, &door.settings.metrics.waiting, caller, body, within).await?;
     // A client that says how long it waits has begun to; for the others time begins when the question is there.
     let store_within = within.map_or(ENVOYS_TIMEOUT * 3 / 5, |within| (within * 3 / 5).saturating_sub(came.elapsed()));
     let settings = (&door.settings.ratelimit, &*door.settings.ratelimit_counters);

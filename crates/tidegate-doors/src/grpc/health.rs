@@ -35,7 +35,7 @@ pub(super) fn check(door: &Door, request: &HealthCheckRequest) -> Result<HealthC
 /// `Watch`: how it is now, and when that changes.
 pub(super) fn watch(client: &Client, request: &HealthCheckRequest) -> Result<Reply, Status> {
     let (door, peer) = (&client.door, client.connection.peer().ip());
-    let place = enter(&door.waiting_for_health, &Account::of(peer))?;
+    let place = enter(&door.settings.metrics.waiting_for_health, &Account::of(peer))?;
     let mut closing = door.closing.subscribe();
     let now = if is_known(request) { serving(*closing.borrow()) } else { ServingStatus::ServiceUnknown };
     let closed = Box::pin(async move {

@@ -1,6 +1,8 @@
 //! What the gRPC door counts, for the `/metrics` of the HTTP door.
 
+use super::server::RESERVED_PART;
 use crate::access::Scope;
+use crate::budget::Thing;
 use crate::listener::{Caps, Census};
 use crate::metrics::{Histogram, Kind, Page, Scale};
 use std::array::from_fn;
@@ -56,6 +58,11 @@ const LATENCIES_US: [u64; 12] = [5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 15_
 pub struct Metrics {
     methods: [MethodMetrics; Method::ALL.len()],
     pub(super) connections: Arc<Census>,
+    /// Calls that wait for their message.
+    pub(super) waiting: Arc<Census>,
+    /// Calls about health that wait: for their message, or for a change of state. They need no token, and keep their connections from
+    /// making room, so that there may be fewer than connections that are kept free for others.
+    pub(super) waiting_for_health: Arc<Census>,
 }
 
 struct MethodMetrics {
@@ -71,7 +78,13 @@ impl Metrics {
             by_code: from_fn(|_| AtomicU64::new(0)),
             latency: Histogram::new(Scale::Bounds(&LATENCIES_US)),
         };
-        Metrics { methods: from_fn(method), connections: Arc::new(Census::new(connections)) }
+        let census = |caps| Arc::new(Census::new(caps));
+        Metrics {
+            methods: from_fn(method),
+            connections: census(connections),
+            waiting: census(connections),
+            waiting_for_health: census(Caps::of((connections.all / RESERVED_PART).max(1))),
+        }
     }
 }
 
@@ -82,6 +95,15 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
+    /// What clients of the door can make grow.
+    pub(crate) fn things(&self) -> [Thing; 3] {
+        [
+            Thing::counted("grpc_connections", &self.connections),
+            Thing::counted("grpc_waiting_calls", &self.waiting),
+            Thing::counted("grpc_waiting_health_calls", &self.waiting_for_health),
+        ]
+    }
+
     /// Notes one answer: its method, its code and how long it took to make.
     pub(super) fn note(&self, method: Method, code: Code, took: Micros) {
         let method = &self.methods[method.index()];

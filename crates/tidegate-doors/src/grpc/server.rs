@@ -5,7 +5,7 @@ use super::metrics::Metrics;
 use crate::access::Access;
 use crate::budget::Limits;
 use crate::http::bounds::{HEADER_BUFFER_MAX, SEND_BUFFER_BYTES};
-use crate::listener::{self, Bounds, Caps, Census, Tls};
+use crate::listener::{self, Bounds, Tls};
 use crate::ratelimit::{RateLimitCounters, RateLimitSettings};
 use std::io;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub struct GrpcSettings {
 }
 
 /// A tenth of the connections.
-const RESERVED_PART: usize = 10;
+pub(super) const RESERVED_PART: usize = 10;
 
 impl GrpcSettings {
     pub(super) fn bounds(&self) -> Bounds {
@@ -85,11 +85,6 @@ impl Default for GrpcSettings {
 pub(super) struct Door {
     pub(super) gate: Gate,
     pub(super) settings: GrpcSettings,
-    /// Calls that wait for their message.
-    pub(super) waiting: Arc<Census>,
-    /// Calls about health that wait: for their message, or for a change of state. They need no token, and keep their connections from
-    /// making room, so that there may be fewer than connections that are kept free for others.
-    pub(super) waiting_for_health: Arc<Census>,
     /// Turns true when the door is stopping.
     pub(super) closing: watch::Sender<bool>,
 }
@@ -107,10 +102,8 @@ pub async fn serve(
 ) -> io::Result<()> {
     let (bounds, tls) = (settings.bounds(), settings.tls.clone());
     let census = Arc::clone(&settings.metrics.connections);
-    let waiting = Arc::new(Census::new(census.caps()));
     let gate = gate.at(tidegate::Door::Grpc);
-    let waiting_for_health = Arc::new(Census::new(Caps::of((census.caps().all / RESERVED_PART).max(1))));
-    let door = Arc::new(Door { gate, settings, waiting, waiting_for_health, closing: watch::Sender::new(false) });
+    let door = Arc::new(Door { gate, settings, closing: watch::Sender::new(false) });
     let mut http2 = listener::http2(HEADER_BUFFER_MAX);
     // gRPC has no use for the date.
     http2.auto_date_header(false);

@@ -2,6 +2,7 @@
 
 use super::door::Door;
 use super::routes::{ROUTE_COUNT, ROUTES};
+use crate::budget;
 use crate::listener::{Backlog, Census};
 use crate::metrics::{
     Histogram, Kind, Page, Registry, Scale, fill_certificates, fill_engine, fill_process, fill_streams,
@@ -86,11 +87,14 @@ pub(crate) fn registry(door: &Door) -> Registry {
     registry.register(move |page| fill_engine(&gate, page));
     let metrics = Arc::clone(&door.metrics);
     registry.register(move |page| metrics.fill(page));
-    let budget = Arc::clone(&door.budget);
+    let (budget, grpc, resp) = (Arc::clone(&door.budget), door.settings.grpc.clone(), door.settings.resp.clone());
     registry.register(move |page| {
         fill_connections(&budget.connections, &budget.backlog, page);
         fill_http2(&budget.http2_requests, page);
-        budget.fill(page);
+        let mut things = budget.things();
+        things.extend(grpc.iter().flat_map(|grpc| grpc.things()));
+        things.extend(resp.iter().flat_map(|(resp, _)| resp.things()));
+        budget::fill(&things, page);
     });
     let streams = Arc::clone(&door.settings.streams);
     registry.register(move |page| fill_streams(streams.all(), page));

@@ -2,6 +2,7 @@
 
 use super::buffers::LARGE_BYTES;
 use super::commands::{COMMAND_COUNT, COMMANDS, Kind};
+use crate::budget::Thing;
 use crate::listener::{Caps, Census};
 use crate::metrics::{Kind as MetricKind, Page};
 use std::array::from_fn;
@@ -56,6 +57,11 @@ impl Counters {
     /// The connections with large buffers.
     pub(super) fn large(&self) -> &Arc<Census> {
         &self.large
+    }
+
+    /// What clients of the door can make grow.
+    pub(crate) fn things(&self) -> [Thing; 2] {
+        [Thing::counted("resp_connections", &self.census), Thing::counted("resp_buffers", &self.large)]
     }
 
     pub(super) fn add(&self, tally: &Tally) {

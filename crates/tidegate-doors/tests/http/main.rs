@@ -8,6 +8,7 @@
 mod access;
 mod audit;
 mod batches;
+mod certificates;
 mod connections;
 mod counting;
 mod decisions;
@@ -19,6 +20,7 @@ mod ratelimit;
 mod refusals;
 mod reserve;
 mod server;
+mod state;
 mod streams;
 mod tls;
 mod unread;

@@ -22,20 +22,20 @@ const HIT: &str = r#"POST /v1/hit {"limiter":"ten","key":"u1"}"#;
 const NOW: Micros = Micros::from_secs(1_800_000_000);
 
 /// An authority, with a certificate for localhost.
-struct Pki {
-    folder: Folder,
-    authority: Authority,
-    files: TlsFiles,
+pub(super) struct Pki {
+    pub(super) folder: Folder,
+    pub(super) authority: Authority,
+    pub(super) files: TlsFiles,
 }
 
-fn pki() -> Pki {
+pub(super) fn pki() -> Pki {
     let (folder, authority) = (Folder::new(), authority());
     let (cert, key) = certify(&folder.path(""), "door", &authority, "localhost", 2099);
     Pki { folder, authority, files: TlsFiles { cert, key, client_ca: None } }
 }
 
 impl Pki {
-    fn tls(&self) -> Arc<Tls> {
+    pub(super) fn tls(&self) -> Arc<Tls> {
         Arc::new(Tls::load(self.files.clone(), Speaks::Http1And2, NOW).unwrap())
     }
 
@@ -49,7 +49,7 @@ impl Pki {
     }
 }
 
-fn client(
+pub(super) fn client(
     trusted: &Authority,
     versions: &[&'static SupportedProtocolVersion],
     own: Option<&(PathBuf, PathBuf)>,
@@ -68,10 +68,10 @@ fn client(
     }
 }
 
-type Stream = StreamOwned<ClientConnection, TcpStream>;
+pub(super) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Shakes hands.
-fn connect(address: SocketAddr, config: &ClientConfig, name: &'static str) -> io::Result<Stream> {
+pub(super) fn connect(address: SocketAddr, config: &ClientConfig, name: &'static str) -> io::Result<Stream> {
     let tcp = TcpStream::connect(address)?;
     tcp.set_nodelay(true)?;
     tcp.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -84,7 +84,7 @@ fn connect(address: SocketAddr, config: &ClientConfig, name: &'static str) -> io
 }
 
 /// One request on a connection that stays open.
-fn ask(stream: &mut Stream, request: &str) -> io::Result<Response> {
+pub(super) fn ask(stream: &mut Stream, request: &str) -> io::Result<Response> {
     let (method, rest) = request.split_once(' ').unwrap();
     let (path, body) = rest.split_once(' ').unwrap_or((rest, ""));
     let length = body.len();

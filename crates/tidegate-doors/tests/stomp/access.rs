@@ -1,23 +1,40 @@
 //! Every command of STOMP against every kind of caller, as one table.
 
 use super::Door;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidegate::Micros;
 use tidegate_doors::access::{Access, Grant, Hash, Pattern, Rules, Scope, Token, Tokens};
 use tidegate_doors::http::HttpSettings;
 use tidegate_testkit::stomp::{Client, Heard};
+use tidegate_wire::stomp::COMMANDS;
 
-/// A frame with a receipt, the scope that it needs, and whether a token for other streams may send it.
-const ROWS: [(&str, Option<Scope>, bool); 8] = [
-    ("SUBSCRIBE\nid:1\ndestination:/topic/orders\nreceipt:r\n\n\0", Some(Scope::Subscribe), false),
-    ("SUBSCRIBE\nid:1\ndestination:/topic/strictly-once\nreceipt:r\n\n\0", Some(Scope::Subscribe), false),
-    ("SUBSCRIBE\nid:1\ndestination:/topic/time\nreceipt:r\n\n\0", Some(Scope::Subscribe), true),
-    ("SEND\ndestination:/app/orders\nreceipt:r\n\nEVENT\0", Some(Scope::Publish), false),
-    ("SEND\ndestination:/app/time\nreceipt:r\n\n\0", Some(Scope::Publish), true),
-    ("ACK\nid:1\nreceipt:r\n\n\0", None, true),
-    ("NACK\nid:1\nreceipt:r\n\n\0", None, true),
-    ("DISCONNECT\nreceipt:r\n\n\0", None, true),
+/// A frame with a receipt, the scope that it needs, whether a token for other streams may send it, and what comes of it: a receipt, or the message of an
+/// ERROR. A new command fails [`s5_every_command_is_a_row_of_the_table`] until it has a row.
+const ROWS: [(&str, Option<Scope>, bool, &str); 14] = [
+    ("SUBSCRIBE\nid:1\ndestination:/topic/orders\nreceipt:r\n\n\0", Some(Scope::Subscribe), false, "receipt"),
+    ("SUBSCRIBE\nid:1\ndestination:/topic/strictly-once\nreceipt:r\n\n\0", Some(Scope::Subscribe), false, "receipt"),
+    ("SUBSCRIBE\nid:1\ndestination:/topic/time\nreceipt:r\n\n\0", Some(Scope::Subscribe), true, "receipt"),
+    ("SEND\ndestination:/app/orders\nreceipt:r\n\nEVENT\0", Some(Scope::Publish), false, "receipt"),
+    ("SEND\ndestination:/app/time\nreceipt:r\n\n\0", Some(Scope::Publish), true, "receipt"),
+    // There is no subscription of anybody else that it could end.
+    ("UNSUBSCRIBE\nid:1\nreceipt:r\n\n\0", None, true, "unknown subscription"),
+    ("ACK\nid:1\nreceipt:r\n\n\0", None, true, "receipt"),
+    ("NACK\nid:1\nreceipt:r\n\n\0", None, true, "receipt"),
+    ("BEGIN\ntransaction:t\nreceipt:r\n\n\0", None, true, "no transactions"),
+    ("COMMIT\ntransaction:t\nreceipt:r\n\n\0", None, true, "no transactions"),
+    ("ABORT\ntransaction:t\nreceipt:r\n\n\0", None, true, "no transactions"),
+    // Nobody becomes somebody else.
+    ("CONNECT\naccept-version:1.2\npasscode:tg_publish\n\n\0", None, true, "connected already"),
+    ("STOMP\naccept-version:1.2\npasscode:tg_publish\n\n\0", None, true, "connected already"),
+    ("DISCONNECT\nreceipt:r\n\n\0", None, true, "receipt"),
 ];
+
+#[test]
+fn s5_every_command_is_a_row_of_the_table() {
+    let rows: BTreeSet<&str> = ROWS.iter().map(|(frame, ..)| frame.lines().next().unwrap()).collect();
+    assert_eq!(rows, COMMANDS.iter().map(|(name, _)| *name).collect());
+}
 
 fn token(name: &str, scope: Scope, streams: &[&str], expires: Option<Micros>) -> Token {
     let streams = streams.iter().map(|text| text.parse::<Pattern>().unwrap()).collect();
@@ -47,7 +64,7 @@ fn connect(passcode: &str) -> String {
 }
 
 /// `receipt`, or the message of the ERROR. Messages of subscriptions may come before.
-fn outcome(client: &mut Client) -> String {
+fn heard(client: &mut Client) -> String {
     loop {
         match client.hear() {
             heard @ Heard::Frame(..)
@@ -58,7 +75,7 @@ fn outcome(client: &mut Client) -> String {
                 return "receipt".to_owned();
             }
             Heard::Frame(command, ..) if command == "MESSAGE" => {}
-            heard => return heard.header("message").unwrap_or_else(|| panic!("{heard:?}")).to_owned(),
+            other => return other.header("message").unwrap_or_else(|| panic!("{other:?}")).to_owned(),
         }
     }
 }
@@ -72,14 +89,14 @@ fn s5_every_command_refuses_whom_it_should_and_a_refusal_changes_nothing() {
         client.is_refused("unauthorized");
     }
     // Nothing is done before CONNECT, whatever is sent.
-    for (frame, ..) in ROWS {
+    for (frame, ..) in ROWS.into_iter().filter(|(.., outcome)| *outcome != "connected already") {
         let mut client = Client::open(door.address);
         client.send(frame);
         client.is_refused("not connected");
     }
     let stream = door.streams.get("orders").unwrap();
     let mut number = 0;
-    for (frame, needs, elsewhere_may) in ROWS {
+    for (frame, needs, elsewhere_may, outcome) in ROWS {
         for scope in Scope::ALL {
             for (kind, may) in [("", true), ("narrowed-", true), ("elsewhere-", elsewhere_may)] {
                 number += 1;
@@ -90,11 +107,7 @@ fn s5_every_command_refuses_whom_it_should_and_a_refusal_changes_nothing() {
                 let before = stream.len();
                 client.send(&frame.replace("EVENT", &format!("e{number}")));
                 let is_allowed = needs.is_none_or(|needs| needs == scope) && may;
-                assert_eq!(
-                    outcome(&mut client),
-                    if is_allowed { "receipt" } else { "forbidden" },
-                    "{frame:?} by {who}"
-                );
+                assert_eq!(heard(&mut client), if is_allowed { outcome } else { "forbidden" }, "{frame:?} by {who}");
                 if !is_allowed {
                     assert!(stream.len() <= before, "{frame:?} by {who} was refused, and changed something");
                 }
@@ -142,13 +155,13 @@ fn s5_a_subscription_to_the_time_ends_with_its_token_too() {
     client.send(&connect("tg_subscribe"));
     client.send("SUBSCRIBE\nid:1\ndestination:/topic/time\nreceipt:r\n\n\0");
     assert!(matches!(client.hear(), Heard::Frame(command, ..) if command == "CONNECTED"));
-    assert_eq!(outcome(&mut client), "receipt");
+    assert_eq!(heard(&mut client), "receipt");
     let publish = Tokens::new(vec![token("publish", Scope::Publish, &[], None)], Vec::new()).unwrap();
     access.replace(Rules { tokens: Some(publish), ..Rules::default() });
     let mut other = Client::open(door.address);
     other.send(&connect("tg_publish"));
     other.send("SEND\ndestination:/app/time\nreceipt:r\n\n\0");
     assert!(matches!(other.hear(), Heard::Frame(command, ..) if command == "CONNECTED"));
-    assert_eq!(outcome(&mut other), "receipt");
+    assert_eq!(heard(&mut other), "receipt");
     client.is_refused("unauthorized");
 }
