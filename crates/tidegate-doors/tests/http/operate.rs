@@ -88,7 +88,7 @@ fn m6_hits_whose_keys_find_no_place_for_statistics_are_counted() {
         let told = page.lines().find_map(|line| line.strip_prefix("tidegate_stats_refused_total{limiter=\"ws\"} "));
         told.unwrap_or_else(|| panic!("{page}")).parse::<u64>().unwrap()
     };
-    let hit = |keys: std::ops::Range<u32>| keys.for_each(|key| drop(server.gate.hit("ws", &key.to_string()).unwrap()));
+    let hit = |keys: std::ops::Range<u32>| keys.for_each(|key| drop(server.gate.hit("ws", key.to_string()).unwrap()));
     hit(0..10_000);
     assert_eq!(refused(), 0);
     // There are 131,072 places.
