@@ -44,6 +44,25 @@ fn validate_tells_every_problem_and_exits_with_1() {
     assert!(stderr(&output).contains("environment variable TIDEGATE_STORE__KIND"), "{}", stderr(&output));
 }
 
+/// Routes that nothing would ask were valid, and were counted nowhere.
+#[test]
+fn validate_refuses_routes_without_a_udp_door_and_counts_those_with_one() {
+    let folder = Folder::new();
+    let routes = "[[limiter]]\nname = \"ws\"\nlimits = [\"5 per minute\"]\n\
+                  [[udp.route]]\nmatch = \"^ws \"\nlimiter = \"ws\"\n[[udp.route]]\nmatch = \"^other \"\nlimiter = \"ws\"\n";
+    let validate = |doors: &str| {
+        let file = folder.write("routes.toml", &format!("[doors]\n{doors}\n{routes}"));
+        tidegate(&["validate", file.to_str().unwrap()])
+    };
+    let output = validate("http = \"127.0.0.1:0\"");
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    let said = stderr(&output);
+    assert!(said.contains("[doors] opens no UDP door") && said.contains("add udp = \"127.0.0.1:7401\""), "{said}");
+    let output = validate("udp = \"127.0.0.1:0\"");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("is valid: 1 limiter, 2 UDP routes"), "{}", stdout(&output));
+}
+
 fn simulate(args: &[&str], input: &str) -> Output {
     let mut command = Command::new(TIDEGATE);
     command.arg("simulate").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -6,6 +6,7 @@ mod server;
 
 use server::{Folder, Server};
 use std::time::{Duration, Instant};
+use tidegate_testkit::stomp::Client;
 
 /// A status and a body.
 fn get(server: &Server, path: &str) -> (u16, String) {
@@ -20,6 +21,14 @@ fn post(server: &Server, path: &str, body: &str) -> (u16, String) {
     let request = ureq::post(&url).config().http_status_as_error(false).timeout_global(Some(Duration::from_secs(15)));
     let mut response = request.build().send(body).unwrap();
     (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
+}
+
+/// What a SUBSCRIBE over STOMP is refused with, and how soon.
+fn subscribe(server: &Server) -> (String, Duration) {
+    let mut client = Client::connected(server.url.strip_prefix("http://").unwrap().parse().unwrap());
+    let since = Instant::now();
+    client.send("SUBSCRIBE\nid:1\ndestination:/topic/orders\n\n\0");
+    (client.hear().error(), since.elapsed())
 }
 
 /// A real server whose files cannot grow: events are refused, readers are answered in time, decisions go on, people are told;
@@ -44,9 +53,15 @@ fn f1_f6_a_server_on_a_full_disk_goes_on_and_says_so() {
         assert!(status == 503 && body.contains(code) && body.contains("journal cannot be written"), "{path}: {body}");
         slowest = slowest.max(since.elapsed());
     }
+    let (error, took) = subscribe(&server);
+    assert!(error.contains("message:unavailable") && error.contains("journal cannot be written"), "STOMP: {error}");
+    slowest = slowest.max(took);
     let (since, (status, body)) = (Instant::now(), submit(500));
     assert!(status == 503 && body.contains("the journal cannot be written"), "{status} {body}");
-    println!("{taken} events taken; an event is refused in {:?}, reads within {slowest:?}", since.elapsed());
+    println!(
+        "{taken} events taken; an event is refused in {:?}, GET, feed and SUBSCRIBE within {slowest:?}",
+        since.elapsed()
+    );
     assert!(slowest < Duration::from_secs(6), "{slowest:?}");
     let (status, body) = get(&server, "/readyz");
     assert!(status == 200 && body.contains("\"failing_streams\":[\"orders\"]"), "{status} {body}");
@@ -86,6 +101,9 @@ fn f1_f6_a_redis_that_was_down_at_the_start_is_told_in_time() {
         assert!(body.contains("the store does not answer") && !body.contains(&free.to_string()), "{path}: {body}");
         assert!(since.elapsed() < Duration::from_secs(6), "{path}: {:?}", since.elapsed());
     }
+    let (error, took) = subscribe(&server);
+    assert!(error.contains("message:unavailable") && error.contains("the store does not answer"), "STOMP: {error}");
+    assert!(!error.contains(&free.to_string()) && took < Duration::from_secs(6), "STOMP: {took:?} {error}");
     let (status, body) = get(&server, "/readyz");
     assert_eq!(status, 200, "{body}");
     assert!(body.contains("\"status\":\"degraded\"") && body.contains("\"failing_streams\":[\"orders\"]"), "{body}");

@@ -1,6 +1,8 @@
 //! Health, metrics, the index and the OpenAPI text.
 
-use crate::server::{Server, check};
+use crate::server::{Server, check, limiter};
+use tidegate::{Algorithm, Clock, Gate, Micros, Policy, Settings};
+use tidegate_doors::http::HttpSettings;
 
 #[test]
 fn health_index_and_description() {
@@ -73,6 +75,30 @@ fn metrics_count_decisions_requests_and_connections() {
         GET /metrics -> 200 tidegate_http_requests_total{route="/v1/hit",method="POST",status="429"} 2 & tidegate_http_requests_total{route="/v1/hit",method="POST",status="404"} 1 & tidegate_http_requests_total{route="/v1/limiters/{limiter}/keys/{key}",method="GET",status="429"} 1 & tidegate_http_requests_total{route="none",method="none",status="404"} 1
         GET /metrics -> 200 tidegate_http_request_duration_seconds_bucket{route="/v1/hit",method="POST",le="+Inf"} 4 & tidegate_http_request_duration_seconds_count{route="/v1/hit",method="POST"} 4 & tidegate_table_entries 1 & tidegate_table_max_bytes 268435456 & tidegate_http_connections "#,
     );
+}
+
+/// Places for statistics are bounded, and nothing told when there was none left. Idle ones make room.
+#[test]
+fn m6_hits_whose_keys_find_no_place_for_statistics_are_counted() {
+    let policy = Policy::new(vec![limiter("ws", Algorithm::TokenBucket, &["5 per minute"]).with_stats()]).unwrap();
+    let clock = Clock::manual(Micros::from_secs(1_000));
+    let server = Server::on(Gate::open(policy, &Settings::default(), clock).unwrap(), HttpSettings::default());
+    let refused = || {
+        let page = server.ask("GET /metrics").body;
+        let told = page.lines().find_map(|line| line.strip_prefix("tidegate_stats_refused_total{limiter=\"ws\"} "));
+        told.unwrap_or_else(|| panic!("{page}")).parse::<u64>().unwrap()
+    };
+    let hit = |keys: std::ops::Range<u32>| keys.for_each(|key| drop(server.gate.hit("ws", key.to_string()).unwrap()));
+    hit(0..10_000);
+    assert_eq!(refused(), 0);
+    // There are 131,072 places.
+    hit(10_000..140_000);
+    let full = refused();
+    assert!((140_000 - 131_072..140_000).contains(&full), "{full}");
+    // Later they are idle. A hit looks at a few places only, so that some still find none.
+    server.gate.clock().set(Micros::from_secs(1_000 + 900));
+    hit(200_000..201_000);
+    assert!(refused() - full < 100, "{} of 1,000", refused() - full);
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //! The end of what a client sends looks the same when it closed its socket. The first wants its answer, the second must take
 //! no slot. What tells them apart is a byte that is sent: a closed socket answers it with a reset. HTTP/1.1 has bytes for that
 //! before the answer, an interim 100, which every client skips (RFC 9110, 15.2). So a client that has closed its side is sent
-//! one; if no reset comes within [`RESET_TIME_MAX`], it reads. A slot that comes meanwhile is held until then, and goes to the
-//! next in line if the client has left.
+//! one; if no reset comes within [`RESET_TIME_MAX`], it reads. As it can close its socket later without a word, it is asked
+//! again, and once more before it starts. A slot that comes meanwhile is held until then, and goes to the next in line if the
+//! client has left.
 //!
 //! HTTP/1.0 has no interim answers: there the end is the client's end, as it is on a connection of HTTP/2, whose streams
 //! have ends of their own. nginx takes every end for a client that left, unless `proxy_ignore_client_abort` is on; then it
@@ -13,36 +14,43 @@
 use super::{Exchange, LOOK_EVERY};
 use http::Version;
 use std::future::{pending, poll_fn};
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::time::sleep;
 
 /// For how long a reset is waited for: longer than a round trip takes.
 const RESET_TIME_MAX: Duration = Duration::from_millis(500);
+/// How often a client in line is asked.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+/// For how long an answer is good enough to start.
+const GOOD_FOR: Duration = Duration::from_secs(1);
 
-/// What is known of a client that has closed its side.
-pub(super) struct Reads(AtomicU8);
-
-const UNKNOWN: u8 = 0;
-const READS: u8 = 1;
-const CANNOT_TELL: u8 = 2;
+/// What is known of a client that has closed its side: when it was found to read, in microseconds, if that can be found out.
+pub(super) struct Reads(Option<AtomicU64>);
 
 impl Reads {
     pub(super) fn unknown(version: Version) -> Reads {
-        Reads(AtomicU8::new(if version == Version::HTTP_11 { UNKNOWN } else { CANNOT_TELL }))
+        Reads((version == Version::HTTP_11).then(AtomicU64::default))
     }
 
     /// Can it be told from one that left?
     pub(super) fn can_be_found_out(&self) -> bool {
-        self.0.load(Relaxed) != CANNOT_TELL
+        self.0.is_some()
     }
 }
 
 impl Exchange {
-    /// The client has closed its side: does it still read? Asks it once.
+    /// The client of a request that may start has closed its side: does it still read?
     pub(super) async fn still_reads(&self) -> bool {
-        if self.reads.0.load(Relaxed) == UNKNOWN {
+        self.read_within(GOOD_FOR).await
+    }
+
+    /// Asks it, unless it was found to read within that time.
+    async fn read_within(&self, time: Duration) -> bool {
+        let Some(found) = &self.reads.0 else { return false };
+        let now = || self.state().clock.now().get();
+        if Duration::from_micros(now().saturating_sub(found.load(Relaxed))) >= time {
             // An earlier answer is written before this is polled again.
             let mut waits = Duration::from_millis(1);
             sleep(waits).await;
@@ -51,15 +59,15 @@ impl Exchange {
                 sleep(waits).await;
                 waits *= 2;
             }
-            self.reads.0.store(READS, Relaxed);
+            found.store(now(), Relaxed);
         }
-        self.reads.can_be_found_out() && !self.client.has_broken_off()
+        !self.client.has_broken_off()
     }
 
     /// Until the client of a waiting request has left.
     pub(super) async fn gone(&self) {
         self.has_closed_its_side().await;
-        while self.still_reads().await {
+        while self.read_within(ASK_EVERY).await {
             self.client.connection.keep_half_closed();
             sleep(LOOK_EVERY).await;
         }

@@ -5,7 +5,7 @@ use hyper::Response;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tidegate_proxy::Policy;
+use tidegate_proxy::{Policy, Proxy};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -125,18 +125,28 @@ fn p1_a_client_that_half_closes_in_line_gets_its_answer() {
         let requests = [(get.to_owned(), 1), (post.to_owned(), 1), (get.repeat(2), 2)];
         let mut halves = Vec::new();
         for (request, answers) in &requests {
-            let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
-            stream.write_all(request.as_bytes()).await.unwrap();
-            stream.shutdown().await.unwrap();
-            halves.push((stream, *answers));
+            halves.push((half_closed(&proxy, request).await, *answers));
         }
+        // Two close their sides, and their sockets later: one in line, one when its turn has come.
+        let (mut in_line, mut at_its_turn) = (half_closed(&proxy, get).await, half_closed(&proxy, get).await);
         let mut old = TcpStream::connect(proxy.address()).await.unwrap();
         old.write_all(b"GET /slow HTTP/1.0\r\n\r\n").await.unwrap();
-        eventually("four wait", async || var(&proxy, "waiting").await == 4).await;
+        eventually("six wait", async || var(&proxy, "waiting").await == 6).await;
         old.shutdown().await.unwrap();
         eventually("it cannot be found out in HTTP/1.0", async || var(&proxy, "left").await == 1).await;
-        tokio::time::sleep(Duration::from_secs(12)).await;
-        assert_eq!(var(&proxy, "waiting").await, 3);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(var(&proxy, "waiting").await, 5, "they are known to read");
+        for client in [&mut in_line, &mut at_its_turn] {
+            // A socket that is closed on unread bytes would tell.
+            let mut interim = [0; 25];
+            client.read_exact(&mut interim).await.unwrap();
+            assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+        drop(in_line);
+        eventually("it is asked again", async || var(&proxy, "left").await == 2).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(var(&proxy, "waiting").await, 4);
+        drop(at_its_turn);
         goes_on.add_permits(5);
         assert_eq!(status(&first.await.unwrap()), 200);
         for (mut stream, answers) in halves {
@@ -145,8 +155,16 @@ fn p1_a_client_that_half_closes_in_line_gets_its_answer() {
             assert_eq!(text.matches("HTTP/1.1 200 OK").count(), answers, "{text}");
             assert!(text.starts_with("HTTP/1.1 ") && text.ends_with("ok"), "{text}");
         }
-        assert_eq!(var(&proxy, "left").await, 1);
+        assert_eq!((var(&proxy, "left").await, origin.count()), (3, 5), "who left takes no slot");
     });
+}
+
+/// A client that has asked and closed its side.
+async fn half_closed(proxy: &Proxy, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    stream
 }
 
 /// The end in the middle of a message is the client's end.
