@@ -17,6 +17,7 @@ use tidegate_testkit::stomp::Client;
 
 const POLICY: &str = "[doors]\nhttp = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nresp = \"127.0.0.1:0\"\n[[limiter]]\nname = \"api\"\nlimits = [\"1000000000 per hour\"]\n\
                       [[limiter]]\nname = \"listed\"\nlimits = [\"5 per hour\"]\n\
+                      [[limiter]]\nname = \"called\"\ndomain = \"d\"\nby = [\"u\"]\nlimits = [\"1000000000 per hour\"]\n\
                       [[stream]]\nname = \"orders\"\nmode = \"only-once\"\nduration = \"1h\"\nmax_events = 20000\n";
 
 /// How long decisions are counted.
@@ -323,8 +324,18 @@ fn call(stream: u32) -> Vec<u8> {
     frame(1, 4, stream, &[&[0x83, 0x86, 0x04, len], &path[..], rest].concat())
 }
 
-/// Two clients of the gRPC door that each send what `bytes` makes of the streams' numbers, 100 streams at a time, read what comes, and come back when they are cut.
-fn flood(site: &Site, bytes: fn(u32) -> Vec<u8>) -> (StopOnDrop, String) {
+/// When a client of [`flood`] leaves.
+#[derive(Clone, Copy, PartialEq)]
+enum Leaves {
+    /// When it is cut.
+    WhenCut,
+    /// After its first hundred streams, when they are answered; and it comes back after a pause, as on few processors answering a hundred at
+    /// once is most of what the server does.
+    WhenAnswered,
+}
+
+/// Two clients of the gRPC door that each send what `bytes` makes of the streams' numbers, 100 streams at a time, read what comes, and come back when they have left.
+fn flood(site: &Site, leaves: Leaves, bytes: fn(u32) -> Vec<u8>) -> (StopOnDrop, String) {
     let (address, stop) = (site.server.grpc().to_owned(), std::sync::Arc::new(AtomicBool::new(false)));
     let sent = std::sync::Arc::new(AtomicU64::new(0));
     for _ in 0..2 {
@@ -334,7 +345,13 @@ fn flood(site: &Site, bytes: fn(u32) -> Vec<u8>) -> (StopOnDrop, String) {
                 let Ok(mut wire) = TcpStream::connect(&address) else { return };
                 wire.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
                 let mut answers = wire.try_clone().unwrap();
-                std::thread::spawn(move || while let Ok(1..) = answers.read(&mut [0; 65_536]) {});
+                let heard = std::sync::Arc::new(AtomicU64::new(0));
+                let hearing = std::sync::Arc::clone(&heard);
+                std::thread::spawn(move || {
+                    while let Ok(read @ 1..) = answers.read(&mut [0; 65_536]) {
+                        hearing.fetch_add(read as u64, Relaxed);
+                    }
+                });
                 let mut next = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
                 for number in (1..).step_by(2) {
                     next.extend(bytes(number));
@@ -344,6 +361,15 @@ fn flood(site: &Site, bytes: fn(u32) -> Vec<u8>) -> (StopOnDrop, String) {
                         }
                         sent.fetch_add(100, Relaxed);
                         next.clear();
+                        if leaves == Leaves::WhenAnswered {
+                            let begun = Instant::now();
+                            // A head of nine bytes at least, and a reset of thirteen, for each.
+                            while heard.load(Relaxed) < 100 * 22 && begun.elapsed() < Duration::from_secs(1) {
+                                std::thread::sleep(Duration::from_millis(1));
+                            }
+                            std::thread::sleep(Duration::from_millis(50));
+                            break;
+                        }
                     }
                 }
                 let _ = wire.shutdown(std::net::Shutdown::Both);
@@ -358,20 +384,43 @@ fn flood(site: &Site, bytes: fn(u32) -> Vec<u8>) -> (StopOnDrop, String) {
 #[test]
 fn m6_grpc_calls_taken_back() {
     let site = Site::new();
-    let taken_back = |stream: u32| [call(stream), frame(3, 0, stream, &[0, 0, 0, 8])].concat();
-    row_of(Attacker::Sending, "gRPC calls that are taken back", 64 << 20, &site, |site| flood(site, taken_back));
+    let taken_back =
+        |stream: u32| [call(stream), data(stream, 1, REQUEST), frame(3, 0, stream, &[0, 0, 0, 8])].concat();
+    row_of(Attacker::Sending, "gRPC calls that are taken back", 64 << 20, &site, |site| {
+        flood(site, Leaves::WhenCut, taken_back)
+    });
 }
 
 fn data(stream: u32, flags: u8, bytes: &[u8]) -> Vec<u8> {
     frame(0, flags, stream, bytes)
 }
 
-/// Whole calls, far more at once than a connection may have.
+/// A request of the domain `d` with the descriptor `u=x`, behind its prefix.
+const REQUEST: &[u8] = b"\0\0\0\0\x0d\x0a\x01d\x12\x08\x0a\x06\x0a\x01u\x12\x01x";
+
+/// Whole calls, far more at once than a connection may have. Each is a decision.
 #[test]
 fn m6_grpc_calls_without_end() {
     let site = Site::new();
-    let message = |stream: u32| [call(stream), data(stream, 1, b"\0\0\0\0\x03\x0a\x01d")].concat();
-    row_of(Attacker::Sending, "gRPC calls without end", 64 << 20, &site, |site| flood(site, message));
+    let message = |stream: u32| [call(stream), data(stream, 1, REQUEST)].concat();
+    row_of(Attacker::Sending, "gRPC calls without end", 64 << 20, &site, |site| flood(site, Leaves::WhenCut, message));
+    let allowed = r#"tidegate_decisions_total{limiter="called",role="enforced",verdict="allowed",door="grpc"} "#;
+    assert!(site.metric(allowed) > 0, "calls were decided");
+}
+
+/// Messages that say that they have 4 MiB, of which as much is sent as a connection's first window lets, 64 KiB for a hundred: they are refused by their first bytes.
+#[test]
+fn m6_grpc_messages_of_4_mib() {
+    let site = Site::new();
+    let message = |stream: u32| {
+        let begun = [&[0, 0, 64, 0, 0][..], &[0; 600]].concat();
+        [call(stream), data(stream, 0, &begun)].concat()
+    };
+    row_of(Attacker::Sending, "gRPC messages of 4 MiB", 64 << 20, &site, |site| {
+        flood(site, Leaves::WhenAnswered, message)
+    });
+    let refused = r#"tidegate_grpc_calls_total{method="envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",code="RESOURCE_EXHAUSTED"} "#;
+    assert!(site.metric(refused) > 0, "they were refused by their length");
 }
 
 /// A hundred messages on each connection, of which the rest never comes.
@@ -379,7 +428,7 @@ fn m6_grpc_calls_without_end() {
 fn m6_grpc_half_messages() {
     let (site, count) = (Site::new(), attackers() / 10);
     row("gRPC messages of which half comes", 128 << 20, &site, |site| {
-        let half = |stream: u32| [call(stream), data(stream, 0, &[0, 0, 0, 1, 0, 10])].concat();
+        let half = |stream: u32| [call(stream), data(stream, 0, &REQUEST[..10])].concat();
         let calls: Vec<u8> = (0..100).flat_map(|number| half(2 * number + 1)).collect();
         let mut held = Vec::new();
         for _ in 0..count {

@@ -26,7 +26,7 @@ fn limiters_tell_what_they_are_and_how_it_went() {
         .map(|limiter| limiter["name"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(names[..3], ["api", "two", "burst"]);
-    assert_eq!(names.len(), 14);
+    assert_eq!(names.len(), 15);
 }
 
 #[test]
