@@ -210,7 +210,7 @@ fn response(settings: RateLimitSettings, request: &RateLimitRequest, answers: &[
         ..RateLimitResponse::default()
     };
     // Also where no limit was asked, as with on_failure = "allow".
-    tell_degraded(&mut response, settings, request, answers);
+    tell_more(&mut response, settings, request, answers);
     let Some(deciding) = deciding(answers, is_allowed) else { return response };
     if !is_allowed {
         let body = problem(deciding);
@@ -222,8 +222,8 @@ fn response(settings: RateLimitSettings, request: &RateLimitRequest, answers: &[
     response
 }
 
-/// Says that the store was not asked, where the door is set to say more than a code: in the client's response and for filters.
-fn tell_degraded(
+/// What the door is set to say besides the codes, whatever they are: what was asked, for filters, and that the store was not.
+fn tell_more(
     response: &mut RateLimitResponse,
     settings: RateLimitSettings,
     request: &RateLimitRequest,
