@@ -190,7 +190,7 @@ fn rules_with_one_limit_are_one_match_and_what_does_not_fit_is_said() {
 
 /// Behind Envoy a client with a /64 has any number of addresses, and each of them had a count.
 #[test]
-fn m5_imported_limits_by_address_count_networks_of_ipv6() {
+fn s2_imported_limits_by_address_count_networks_of_ipv6() {
     for key in ["remote_address", "masked_remote_address", "ip"] {
         let text = format!(
             "domain: d\ndescriptors:\n  - key: {key}\n    rate_limit: {{unit: second, requests_per_unit: 1}}\n"

@@ -26,7 +26,8 @@ const ASK_EVERY: Duration = Duration::from_secs(10);
 /// For how long an answer is good enough to start.
 const GOOD_FOR: Duration = Duration::from_secs(1);
 
-/// What is known of a client that has closed its side: when it was found to read, in microseconds, if that can be found out.
+/// What is known of a client that has closed its side: when it was found to read, in microseconds (0: never), if that
+/// can be found out.
 pub(super) struct Reads(Option<AtomicU64>);
 
 impl Reads {
@@ -50,7 +51,8 @@ impl Exchange {
     async fn read_within(&self, time: Duration) -> bool {
         let Some(found) = &self.reads.0 else { return false };
         let now = || self.state().clock.now().get();
-        if Duration::from_micros(now().saturating_sub(found.load(Relaxed))) >= time {
+        let known = found.load(Relaxed);
+        if known == 0 || Duration::from_micros(now().saturating_sub(known)) >= time {
             // An earlier answer is written before this is polled again.
             let mut waits = Duration::from_millis(1);
             sleep(waits).await;

@@ -73,7 +73,7 @@ mod tests {
 
     /// Only an attribute that was called `ip` counted so: behind Envoy a client with a /64 had 2^64 keys.
     #[test]
-    fn m5_ipv6_addresses_that_envoy_sends_count_by_their_network() {
+    fn s2_ipv6_addresses_that_envoy_sends_count_by_their_network() {
         for name in ["remote_address", "masked_remote_address"] {
             for (by, key) in [
                 (vec![name], "2001:db8:1:2::/64".to_owned()),
