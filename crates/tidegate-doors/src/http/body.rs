@@ -3,8 +3,9 @@
 use super::bounds::BODY_DISCARD_MAX;
 use super::problem::Problem;
 use bytes::Bytes;
-use http::HeaderMap;
 use http::header::EXPECT;
+use http::request::Parts;
+use http::{HeaderMap, Version};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use std::future::poll_fn;
@@ -38,6 +39,15 @@ pub(crate) async fn read(
             let detail = format!("the body did not come within {} ms; send it at once", within.as_millis());
             Err(Problem::new(408, "body_timeout", detail).field("body").close())
         }
+    }
+}
+
+/// Reads the body of a request of HTTP/2 that is refused, and throws it away: an answer to a request whose body nobody reads is followed by the
+/// reset of its stream, and a client that is still sending may take that for all it gets.
+pub(crate) async fn throw_away(parts: &Parts, mut body: Incoming, within: Duration) {
+    let is_sent = !body.is_end_stream() && !parts.headers.contains_key(EXPECT);
+    if parts.version == Version::HTTP_2 && is_sent {
+        discard(&mut body, within).await;
     }
 }
 

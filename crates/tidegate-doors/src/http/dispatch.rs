@@ -49,7 +49,10 @@ pub(crate) async fn dispatch(client: &Arc<Client>, request: Request<Incoming>, p
             (reply, Some(caller))
         }
         Ok(Entered::Preflight(methods)) => (Ok(cors::preflight_reply(&parts, methods)), None),
-        Err(problem) => (Err(problem), None),
+        Err(problem) => {
+            Box::pin(body::throw_away(&parts, body, door.settings.body_timeout)).await;
+            (Err(problem), None)
+        }
     };
     let mut reply = reply.unwrap_or_else(Problem::into_reply);
     client.bound(&mut reply, caller.as_ref()).unwrap_or_else(|problem| reply = problem.into_reply());

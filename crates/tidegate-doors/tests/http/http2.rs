@@ -293,3 +293,44 @@ fn m6_one_token_does_not_have_all_requests_of_http2() {
         assert_eq!(feed("other").await.unwrap().status(), 200);
     });
 }
+
+/// A refusal that came before the body had ended was followed by the reset of its stream: now and then curl saw that and no answer.
+#[test]
+fn s5_a_refusal_waits_for_the_body_and_resets_nothing() {
+    let access = Arc::new(Access::new(Rules { tokens: Some(Tokens::default()), ..Rules::default() }));
+    let server = Server::with(HttpSettings { access, ..HttpSettings::default() });
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        [&[0, 0, u8::try_from(payload.len()).unwrap(), kind, flags, 0, 0, 0, stream], payload].concat()
+    };
+    // `:method: POST`, `:scheme: http`, `:path: /v1/hit`, `:authority: localhost`.
+    let head = [&[0x83, 0x86, 0x04, 7][..], b"/v1/hit", &[0x01, 9], b"localhost"].concat();
+    let asked = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"[..], &frame(1, 4, 1, &head)].concat();
+    server.runtime.block_on(async {
+        // The body ends later, or never: then it is waited for no longer than a second.
+        for ends in [true, false] {
+            let mut stream = TcpStream::connect(server.address).await.unwrap();
+            stream.write_all(&asked).await.unwrap();
+            if ends {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                stream.write_all(&frame(0, 1, 1, b"{}")).await.unwrap();
+            }
+            // Kinds of frames of the request's stream, up to a while after the last of them.
+            let mut kinds = Vec::new();
+            let reading = async {
+                loop {
+                    let mut head = [0; 9];
+                    stream.read_exact(&mut head).await.unwrap();
+                    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+                    let mut payload = vec![0; length as usize];
+                    stream.read_exact(&mut payload).await.unwrap();
+                    if head[8] == 1 && head[3] != 8 {
+                        kinds.push(head[3]);
+                    }
+                }
+            };
+            let _ = tokio::time::timeout(Duration::from_secs(3), reading).await;
+            let resets = kinds.iter().filter(|kind| **kind == 3).count();
+            assert_eq!((kinds.first(), resets > 0), (Some(&1), !ends), "{kinds:?}");
+        }
+    });
+}
