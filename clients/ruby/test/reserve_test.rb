@@ -49,7 +49,7 @@ class ReserveTest < ServerTest
     ends = []
     serve = lambda do |connection|
       connection.write("HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n{\"allowed\":true,\"reason\":\"ok\"}")
-      ends << connection.readpartial(1 << 16)
+      ends << read_request(connection)
     end
     odd_server(serve) do |url, read|
       gate = Tidegate::Client.new(url, deadline: LONG)

@@ -83,6 +83,15 @@ class Server
   end
 end
 
+# Head and body come in two writes: a request is read to its end.
+def read_request(connection)
+  text = connection.readpartial(1 << 16)
+  text << connection.readpartial(1 << 16) until text.include?("\r\n\r\n")
+  head, body = text.split("\r\n\r\n", 2)
+  missing = head[/^content-length: (\d+)/i, 1].to_i - body.bytesize
+  missing.positive? ? text << connection.read(missing) : text
+end
+
 # Reads what comes on each connection and goes on as the block says; gives its address, and what it read.
 def odd_server(serve)
   listener = TCPServer.new("127.0.0.1", 0)
@@ -90,7 +99,7 @@ def odd_server(serve)
   accepting = Thread.new do
     loop do
       connection = listener.accept
-      read << connection.readpartial(1 << 16)
+      read << read_request(connection)
       serve.call(connection)
     rescue SystemCallError, EOFError
       nil
