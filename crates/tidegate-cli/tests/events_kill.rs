@@ -33,6 +33,16 @@ struct Known {
     seen: BTreeMap<u64, String>,
 }
 
+impl Known {
+    /// Has everybody seen what was acknowledged, and as many ends as beginnings?
+    fn is_settled(&self) -> bool {
+        let begins = |body: &&String| body.contains("SUBMITTED_EVENT");
+        let ends = |body: &&String| body.contains("PUBLISHED_EVENT") || body.contains("INVALIDATED_EVENT");
+        self.submitted.iter().all(|(_, clock)| self.seen.contains_key(clock))
+            && self.seen.values().filter(begins).count() == self.seen.values().filter(ends).count()
+    }
+}
+
 #[test]
 fn e1_e2_e4_e5_c1_c2_kill_9_under_load() {
     run(1, "path = \"data\"");
@@ -81,7 +91,9 @@ fn run(count: usize, store: &str) {
     thread::sleep(Duration::from_millis(200));
     stop.store(true, Relaxed);
     submitters.into_iter().for_each(|thread| thread.join().unwrap());
-    thread::sleep(Duration::from_millis(DURATION_MS + 700));
+    // Nothing is on its way any more; the last events have their ends when their time has come.
+    thread::sleep(Duration::from_millis(DURATION_MS));
+    eventually("all that was submitted has an end", || known.lock().unwrap().is_settled());
     servers.iter_mut().for_each(|server| server.as_mut().unwrap().stop());
     let reached = followers.into_iter().map(|thread| thread.join().unwrap()).max().unwrap();
     let known = known.lock().unwrap();
