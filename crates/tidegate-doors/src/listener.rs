@@ -37,7 +37,7 @@ pub(crate) use backlog::{Backlog, Held, LARGE, TooMuchUnread};
 pub use census::{Caps, Census};
 pub(crate) use census::{Place, Taken};
 pub use connection::{Busy, Connection, Order};
-pub use http2::{STREAMS_MAX, http2};
+pub use http2::{Http2, Requests, STREAMS_MAX, http2};
 pub use roster::Roster;
 pub use stream::Protocol;
 pub use strict::Strict;

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use std::pin::pin;
 use std::sync::Arc;
 use tidegate::panic_point;
-use tidegate_doors::listener::{HandedOver, Protocol, Roster, Strict, TICK, Watched, http2};
+use tidegate_doors::listener::{HandedOver, Http2, Protocol, Roster, Strict, TICK, Watched, http2};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -112,8 +112,9 @@ async fn serve_http1(client: Arc<Client>) {
 async fn serve_http2(client: Arc<Client>) {
     let served = Arc::clone(&client);
     let service = service_fn(move |request| exchange(Arc::clone(&served), request));
-    let http = http2(HEAD_MAX);
+    let (http, requests) = http2(HEAD_MAX);
     let io = TokioIo::new(Watched::http2(Arc::clone(&client.connection)));
-    let mut serving = pin!(http.serve_connection(io, service));
-    client.connection.serve(serving.as_mut(), |serving| serving.graceful_shutdown()).await;
+    let serving = pin!(http.serve_connection(io, service));
+    let serving = pin!(Http2::new(serving, requests));
+    client.connection.serve(serving, |mut it| it.serving().graceful_shutdown()).await;
 }

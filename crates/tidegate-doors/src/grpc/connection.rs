@@ -4,10 +4,10 @@ use super::call::answer;
 use super::server::Door;
 use crate::access::Known;
 use crate::budget::Holder;
-use crate::listener::{Busy, Connection, Order, Protocol, Watched};
-use hyper::server::conn::http2::Builder;
+use crate::http::bounds::HEADER_BUFFER_MAX;
+use crate::listener::{Busy, Connection, Http2, Order, Protocol, Watched, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -27,20 +27,20 @@ pub(super) struct Client {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn run(http: Builder<TokioExecutor>, door: Arc<Door>, connection: Arc<Connection>) {
+pub(super) async fn run(door: Arc<Door>, connection: Arc<Connection>) {
     let protocol = tokio::select! {
         protocol = connection.protocol() => protocol,
         // Whatever the order is: nothing is under way yet.
         _ = connection.ordered() => return,
     };
     match protocol {
-        Ok(Protocol::Http2) => serve(http, door, connection).await,
+        Ok(Protocol::Http2) => serve(door, connection).await,
         Ok(Protocol::Http1) => refuse_http1(&connection).await,
         Err(_) => {}
     }
 }
 
-async fn serve(http: Builder<TokioExecutor>, door: Arc<Door>, connection: Arc<Connection>) {
+async fn serve(door: Arc<Door>, connection: Arc<Connection>) {
     let (known, cut) = (Known::of(connection.certificate()), Waker::from(Arc::new(Cut(Arc::downgrade(&connection)))));
     let (age, grace) = (age(&door, &connection), door.settings.drain_timeout);
     let client = Client { door, connection: Arc::clone(&connection), known, holder: Holder::default(), cut };
@@ -53,7 +53,11 @@ async fn serve(http: Builder<TokioExecutor>, door: Arc<Door>, connection: Arc<Co
         }
     });
     let io = TokioIo::new(Watched::http2(Arc::clone(&connection)));
-    let mut serving = pin!(http.serve_connection(io, service));
+    let (mut http, requests) = http2(HEADER_BUFFER_MAX);
+    // gRPC has no use for the date.
+    http.auto_date_header(false);
+    let serving = pin!(http.serve_connection(io, service));
+    let mut serving = pin!(Http2::new(serving, requests));
     let mut aged = pin!(sleep(age));
     let mut is_told = false;
     loop {
@@ -63,14 +67,14 @@ async fn serve(http: Builder<TokioExecutor>, door: Arc<Door>, connection: Arc<Co
             _ = serving.as_mut() => return,
             order = connection.ordered() => match order {
                 Order::Cut => return,
-                Order::Finish => serving.as_mut().graceful_shutdown(),
+                Order::Finish => serving.serving().graceful_shutdown(),
             },
             () = aged.as_mut() => {
                 if is_told {
                     return;
                 }
                 is_told = true;
-                serving.as_mut().graceful_shutdown();
+                serving.serving().graceful_shutdown();
                 aged.set(sleep(grace));
             }
         }

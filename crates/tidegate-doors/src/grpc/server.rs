@@ -4,7 +4,7 @@ use super::connection::run;
 use super::metrics::Metrics;
 use crate::access::Access;
 use crate::budget::Limits;
-use crate::http::bounds::{HEADER_BUFFER_MAX, SEND_BUFFER_BYTES};
+use crate::http::bounds::SEND_BUFFER_BYTES;
 use crate::listener::{self, Bounds, Tls};
 use crate::ratelimit::{RateLimitCounters, RateLimitSettings};
 use std::io;
@@ -104,13 +104,10 @@ pub async fn serve(
     let census = Arc::clone(&settings.metrics.connections);
     let gate = gate.at(tidegate::Door::Grpc);
     let door = Arc::new(Door { gate, settings, closing: watch::Sender::new(false) });
-    let mut http2 = listener::http2(HEADER_BUFFER_MAX);
-    // gRPC has no use for the date.
-    http2.auto_date_header(false);
     let told_to_stop = async {
         shutdown.await;
         door.closing.send_replace(true);
     };
-    let run = |connection| run(http2.clone(), Arc::clone(&door), connection);
+    let run = |connection| run(Arc::clone(&door), connection);
     listener::serve(listener, bounds, census, tls, told_to_stop, run).await
 }

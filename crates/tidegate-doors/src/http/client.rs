@@ -12,10 +12,9 @@ use crate::listener::{Account, Busy, Connection, LARGE, Protocol, Strict, TooMuc
 use crate::stomp::{self, SessionPlaces};
 use crate::turns::TurnsWhile;
 use hyper::server::conn::http1;
-use hyper::server::conn::http2::Builder as Http2;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::atomic::AtomicUsize;
@@ -99,12 +98,7 @@ impl Client {
 }
 
 /// Serves one connection to its end.
-pub(crate) async fn run(
-    http1: http1::Builder,
-    http2: Http2<TokioExecutor>,
-    door: Arc<Door>,
-    connection: Arc<Connection>,
-) {
+pub(crate) async fn run(http1: http1::Builder, door: Arc<Door>, connection: Arc<Connection>) {
     let protocol = tokio::select! {
         protocol = connection.protocol() => protocol,
         // Whatever the order is: nothing is under way yet.
@@ -121,7 +115,7 @@ pub(crate) async fn run(
     });
     match protocol {
         Ok(Protocol::Http1) => serve_http1(http1, client).await,
-        Ok(Protocol::Http2) => http2::serve(http2, client).await,
+        Ok(Protocol::Http2) => http2::serve(client).await,
         Err(_) => {}
     }
 }

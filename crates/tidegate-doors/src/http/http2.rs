@@ -5,20 +5,20 @@
 //! connections, once more), and a client that leaves an answer unread. HTTP does not ask for a body while the client grants no window for it; nothing but
 //! an alarm beside the body notices that, and cuts the connection.
 
+use super::bounds::HEADER_BUFFER_MAX;
 use super::client::Client;
 use super::dispatch::dispatch;
 use super::problem::Problem;
 use super::reply::Reply;
 use super::reply_body::ReplyBody;
-use crate::listener::{Account, Connection, IdleTimeout, Place, Taken, Watched, ticks};
+use crate::listener::{Account, Connection, Http2, IdleTimeout, Place, Taken, Watched, http2, ticks};
 use crate::turns::TurnsWhile;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, HeaderValue};
 use http::{Method, Request, Response};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
@@ -26,7 +26,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use tidegate::Micros;
 
 /// Serves one connection to its end.
-pub(crate) async fn serve(http: http2::Builder<TokioExecutor>, client: Arc<Client>) {
+pub(crate) async fn serve(client: Arc<Client>) {
     let connection = Arc::clone(&client.connection);
     let cut = Waker::from(Arc::new(Cut(Arc::downgrade(&connection))));
     let served = Arc::clone(&client);
@@ -35,9 +35,11 @@ pub(crate) async fn serve(http: http2::Builder<TokioExecutor>, client: Arc<Clien
         async move { Ok::<_, Infallible>(answer(&client, request, cut).await) }
     });
     let io = TokioIo::new(Watched::http2(Arc::clone(&connection)));
-    let mut serving = pin!(http.serve_connection(io, service));
+    let (http, requests) = http2(HEADER_BUFFER_MAX);
+    let serving = pin!(http.serve_connection(io, service));
+    let mut serving = pin!(Http2::new(serving, requests));
     let serving = pin!(TurnsWhile::new(&client.feeds, serving.as_mut()));
-    connection.serve(serving, |mut it| it.work().graceful_shutdown()).await;
+    connection.serve(serving, |mut it| it.work().serving().graceful_shutdown()).await;
 }
 
 async fn answer(client: &Arc<Client>, mut request: Request<Incoming>, cut: Waker) -> Response<Unread> {

@@ -112,12 +112,12 @@ pub async fn serve(
     let (bounds, tls) = (settings.bounds(), settings.tls.clone());
     let door = Arc::new(Door::new(gate, settings));
     let census = Arc::clone(&door.budget.connections);
-    let (http1, http2) = (protocol(), listener::http2(HEADER_BUFFER_MAX));
+    let http1 = protocol();
     let told_to_stop = async {
         shutdown.await;
         door.close();
     };
-    let run = |connection| run(http1.clone(), http2.clone(), Arc::clone(&door), connection);
+    let run = |connection| run(http1.clone(), Arc::clone(&door), connection);
     listener::serve(listener, bounds, census, tls, told_to_stop, run).await
 }
 
