@@ -52,6 +52,8 @@ limits = ["18 per hour"]
 const LIMITS: &str = r"
               - actions: [ { request_headers: { header_name: x-user, descriptor_key: user, skip_if_absent: true } } ]
               - actions: [ { request_headers: { header_name: x-path, descriptor_key: path, skip_if_absent: true } } ]
+              - actions: [ { request_headers: { header_name: x-long, descriptor_key: user, skip_if_absent: true } } ]
+              - actions: [ { request_headers: { header_name: x-long, descriptor_key: path, skip_if_absent: true } } ]
               - actions:
                 - generic_key: { descriptor_key: limiter, descriptor_value: a }
                 - request_headers: { header_name: x-weighed, descriptor_key: weighed, skip_if_absent: true }
@@ -271,6 +273,17 @@ fn limits_hold_per_descriptor_and_two_are_charged_together_or_not_at_all() {
     let near = world.count("tidegate_near_limit_total{limiter=\"user\"}");
     assert_eq!(near, 1, "ann's fourth left nothing; her third left a fourth of the limit");
     assert!(world.count("tidegate_grpc_unmatched_descriptors_total") >= 20);
+}
+
+/// One field of 40 KB in two descriptors made a message that the door did not read; it answered an error, which was a yes.
+#[test]
+fn no_field_is_so_long_that_it_passes_every_limit() {
+    let world = World::start(false);
+    for length in [513, 5_000, 32_000, 33_000, 40_000] {
+        let answer = world.get(&format!("x-long={}", "a".repeat(length)));
+        assert_eq!(answer.status, 429, "{length} bytes: {answer:?}");
+    }
+    assert_eq!(world.statuses("x-long=short", 5), [200, 200, 200, 429, 429], "three for the path");
 }
 
 /// What its comments say.

@@ -7,7 +7,7 @@
 
 mod access;
 mod allowed;
-mod body;
+pub(crate) mod body;
 pub mod bounds;
 mod client;
 mod cors;

@@ -4,7 +4,7 @@
 //! charged together or none is, each at its own cost. Every descriptor has its status, in order, as the headers that Envoy makes depend on it.
 //! Durations are whole seconds, rounded up: Envoy cuts fractions, and a client that waits too short would be denied again.
 //! Invariant: what can be decided is an answer, never an error, as a proxy may take an error for a yes. So a key that is too long to be counted is
-//! over its limit.
+//! over its limit, and so is a message that is too long to be read.
 
 mod counters;
 mod metadata;
@@ -101,8 +101,13 @@ pub(crate) async fn answer(
             counters.note(asked.iter().zip(&answers).map(|(one, answer)| (one.is_hit() && is_charged, answer)));
             Ok(response(settings, counters, request, &answers))
         }
-        Err(error) => Ok(uncounted(request, &error.to_string())),
+        Err(error) => Ok(uncounted((settings, counters), request.descriptors.len(), "bad_key", &error.to_string())),
     }
+}
+
+/// The answer to a request that was too long to be read.
+pub(crate) fn unread(settings: (&RateLimitSettings, &RateLimitCounters), why: &str) -> RateLimitResponse {
+    uncounted(settings, 0, "message_too_long", why)
 }
 
 /// A descriptor without entries is no error: Envoy sends one where `skip_if_absent` skipped them all. Nothing limits it.

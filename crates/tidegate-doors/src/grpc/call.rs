@@ -100,10 +100,16 @@ async fn rate_limit(
     within: Option<Duration>,
 ) -> Result<Reply, Status> {
     let (door, came) = (&client.door, Instant::now());
-    let request = asked(client, &door.settings.metrics.waiting, caller, body, within).await?;
+    let settings = (&door.settings.ratelimit, &*door.settings.ratelimit_counters);
+    let request = match asked(client, &door.settings.metrics.waiting, caller, body, within).await {
+        // Long values of a client's fields make long messages: as an error, one such field would pass every limit of a proxy that fails open.
+        Err(status) if status.code == Code::ResourceExhausted => {
+            return Ok(message(framed(&ratelimit::unread(settings, &status.message))));
+        }
+        asked => asked?,
+    };
     // A client that says how long it waits has begun to; for the others time begins when the question is there.
     let store_within = within.map_or(ENVOYS_TIMEOUT * 3 / 5, |within| (within * 3 / 5).saturating_sub(came.elapsed()));
-    let settings = (&door.settings.ratelimit, &*door.settings.ratelimit_counters);
     let response = ratelimit::answer(&door.gate, caller, settings, purpose, &request, store_within).await?;
     Ok(message(framed(&response)))
 }

@@ -3,6 +3,8 @@
 use super::MESSAGE_BYTES_MAX;
 use crate::access::Caller;
 use crate::budget::account;
+use crate::http::body::discard;
+use crate::http::bounds::BODY_DISCARD_MAX;
 use crate::listener::{Account, Census, Place};
 use bytes::{Buf as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
@@ -44,6 +46,13 @@ pub(super) fn enter(places: &Arc<Census>, account: &Account) -> Result<Place, St
     })
 }
 
+/// How long a message that is not read, and not longer than 1 MiB, may go on coming: a client whose stream is reset while it sends may not see its answer.
+const DISCARD_WITHIN: Duration = Duration::from_secs(1);
+
+fn told_len([_, length @ ..]: [u8; PREFIX_LEN]) -> usize {
+    usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX)
+}
+
 async fn collect(body: &mut Incoming) -> Result<Bytes, Status> {
     let mut came = Bytes::new();
     let mut joined = BytesMut::new();
@@ -63,7 +72,11 @@ async fn collect(body: &mut Incoming) -> Result<Bytes, Status> {
         let so_far = if joined.is_empty() { &came[..] } else { &joined[..] };
         // As soon as there is a prefix: what is too long is not waited for.
         if let (None, Some(prefix)) = (length, so_far.first_chunk()) {
-            length = Some(message_len(*prefix, MESSAGE_BYTES_MAX)?);
+            let told = message_len(*prefix, MESSAGE_BYTES_MAX);
+            if told.is_err() && told_len(*prefix) <= BODY_DISCARD_MAX {
+                discard(body, DISCARD_WITHIN).await;
+            }
+            length = Some(told?);
         }
         if length.is_some_and(|length| so_far.len() > PREFIX_LEN + length) {
             return Err(Status::new(Code::Unimplemented, "the call has more than one message; this method takes one"));

@@ -130,16 +130,26 @@ fn header(key: &str, value: &str) -> HeaderValue {
     HeaderValue { key: key.to_owned(), value: value.to_owned() }
 }
 
-/// A key that cannot be counted is over its limit: an error would let it pass where errors do.
-pub(super) fn uncounted(request: &RateLimitRequest, why: &str) -> RateLimitResponse {
+/// What cannot be counted is over its limit: an error would let it pass where errors do. So many descriptors are known of it.
+pub(super) fn uncounted(
+    (settings, counters): (&RateLimitSettings, &RateLimitCounters),
+    descriptors: usize,
+    code_word: &str,
+    why: &str,
+) -> RateLimitResponse {
     let status = DescriptorStatus { code: code(false), ..DescriptorStatus::default() };
     let mut response = RateLimitResponse {
-        overall_code: code(false),
-        statuses: vec![status; request.descriptors.len()],
+        overall_code: code(settings.shadow),
+        statuses: vec![status; descriptors],
         ..RateLimitResponse::default()
     };
-    let mut body =
-        r#"{"type":"about:blank","title":"Too Many Requests","status":429,"code":"bad_key","detail":"#.to_owned();
+    if settings.shadow {
+        counters.note_shadowed();
+        return response;
+    }
+    let mut body = r#"{"type":"about:blank","title":"Too Many Requests","status":429,"code":"#.to_owned();
+    tidegate_wire::json::push_string(&mut body, code_word);
+    body.push_str(r#","detail":"#);
     tidegate_wire::json::push_string(&mut body, why);
     body.push('}');
     deny(&mut response, body);

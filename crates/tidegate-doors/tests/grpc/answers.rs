@@ -123,3 +123,21 @@ fn in_shadow_mode_all_is_counted_and_nothing_denied() {
     let denied = server.gate.limiter_info("user").unwrap().counts.denied;
     assert_eq!(denied, 1, "the engine has counted it");
 }
+
+/// A client makes keys and messages as long as it likes, and a proxy that fails open takes an error for a yes.
+#[test]
+fn what_is_too_long_to_be_counted_is_over_the_limit_and_passes_in_shadow_mode() {
+    for (shadow, code) in [(false, ResponseCode::OverLimit), (true, ResponseCode::Ok)] {
+        let server = server(RateLimitSettings { shadow, ..RateLimitSettings::default() });
+        for (length, statuses, word) in
+            [(513, 2, "bad_key"), (40_000, 0, "message_too_long"), (700_000, 0, "message_too_long")]
+        {
+            let value = "a".repeat(length);
+            let answer = asked(&server, &format!("user={value} & path={value}"));
+            assert_eq!((answer.overall_code, answer.statuses.len()), (code.into(), statuses), "{length} bytes");
+            let body = String::from_utf8(answer.raw_body).unwrap();
+            assert!(if shadow { body.is_empty() } else { body.contains(word) }, "{length} bytes: {body}");
+        }
+        assert_eq!(asked(&server, "user=a").overall_code, i32::from(ResponseCode::Ok), "nothing is left of them");
+    }
+}

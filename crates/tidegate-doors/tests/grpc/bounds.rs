@@ -13,7 +13,7 @@ use tidegate_doors::listener::Caps;
 use tidegate_testkit::{eventually, number};
 use tidegate_wire::grpc::framed;
 use tidegate_wire::grpc::health::{self, HealthCheckRequest};
-use tidegate_wire::grpc::ratelimit::{RateLimitResponse, SHOULD_RATE_LIMIT};
+use tidegate_wire::grpc::ratelimit::{RateLimitResponse, ResponseCode, SHOULD_RATE_LIMIT};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -33,7 +33,13 @@ fn s3_a_huge_message_is_refused_by_its_first_bytes() {
         huge[..5].copy_from_slice(&[0, 0, 0x40, 0, 0]);
         for _ in 0..8 {
             let refused = ended(sender.send_request(call(SHOULD_RATE_LIMIT, huge.clone())).await.unwrap()).await;
-            assert_eq!((refused.status, refused.message.contains("4194304 bytes")), (8, true), "{}", refused.message);
+            let said: RateLimitResponse = refused.said();
+            let body = String::from_utf8(said.raw_body).unwrap();
+            assert_eq!(
+                (said.overall_code, body.contains("4194304 bytes")),
+                (ResponseCode::OverLimit.into(), true),
+                "{body}"
+            );
         }
         others_are_served(&server).await;
     });

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tidegate_doors::grpc::GrpcSettings;
 use tidegate_testkit::eventually;
 use tidegate_wire::grpc::framed;
+use tidegate_wire::grpc::health::CHECK;
 use tidegate_wire::grpc::ratelimit::{RateLimitResponse, SHOULD_RATE_LIMIT};
 
 #[test]
@@ -58,7 +59,7 @@ fn what_cannot_be_read_is_said() {
     refused("/some.Service/Method", good.clone(), 12, "there is no method /some.Service/Method");
     refused(SHOULD_RATE_LIMIT, with(0, 1), 12, "compressed");
     refused(SHOULD_RATE_LIMIT, with(0, 2), 12, "is it gRPC");
-    refused(SHOULD_RATE_LIMIT, with(1, 1), 8, "at most 65536");
+    refused(CHECK, with(1, 1), 8, "at most 65536");
     refused(SHOULD_RATE_LIMIT, with(5, 0xff), 3, "cannot be read");
     refused(SHOULD_RATE_LIMIT, good[..good.len() - 1].to_vec(), 3, "ended before its message");
     refused(SHOULD_RATE_LIMIT, good[..3].to_vec(), 3, "ended before its message");
